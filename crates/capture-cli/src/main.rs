@@ -1,0 +1,2 @@
+//! The `tpcapture` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Offline: open a run, assemble logical tensors, compare, report.

@@ -1,0 +1,16 @@
+//! What of tpcapture lives inside the server: taps, selection, staging, the writer and the file format.
+//!
+//! The modules stand in reading order; each uses only those above it.
+
+pub mod mesh;
+pub mod name;
+pub mod placement;
+pub mod record;
+
+pub use mesh::{Dim, Mesh};
+pub use placement::{Placement, Placements, Sharding};
+pub use record::{Identity, Record};
+pub use safetensors::Dtype;
+
+/// Version of the files this crate writes and reads (docs/format.md).
+pub const FORMAT_VERSION: &str = "1";

@@ -1,0 +1,274 @@
+//! How the records of several ranks make one logical tensor: DTensor's words `R`, `S(d)`, `P`, extended by what
+//! fused projections need. The grammar is in docs/format.md.
+
+use crate::mesh::is_dim_name;
+use std::{fmt, str::FromStr};
+
+/// A placement over every mesh dimension that is named: `S(0)/ep, S(1)/tp`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Placements(pub Vec<Placement>);
+
+/// A sharding over one mesh dimension.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// What each place along the dimension holds.
+    pub sharding: Sharding,
+    /// The mesh dimension, `tp` where none was written.
+    pub over: String,
+}
+
+/// What the places along one mesh dimension hold of the logical tensor.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Sharding {
+    /// `R`: each holds the whole.
+    Replicate,
+    /// `P`: the logical tensor is the sum over all.
+    Partial,
+    /// `S(axis, …)`: each holds a slice.
+    Shard {
+        /// The tensor dimension that is cut; negative counts from the end.
+        axis: i32,
+        /// How the slices are cut.
+        cut: Cut,
+        /// The logical size of the axis, where its tail is padding.
+        size: Option<u64>,
+    },
+}
+
+/// How an axis is cut into slices.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Cut {
+    /// One slice each, in rank order, perhaps uneven.
+    Plain,
+    /// Sections of these logical sizes, each cut by itself (merged QKV, gate/up).
+    Sections(Vec<u64>),
+    /// So many groups, each rank owning whole groups whose parts are stored interleaved.
+    Interleave(u64),
+    /// So many distinct slices, each held by world/K neighbouring ranks (KV heads below TP).
+    Groups(u64),
+}
+
+/// Why a placement does not parse; `column` counts bytes from 0.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("placement {text:?}, column {column}: expected {expected}")]
+pub struct PlacementError {
+    /// The whole text.
+    pub text: String,
+    /// Where it stopped making sense.
+    pub column: usize,
+    /// What would have made sense there.
+    pub expected: &'static str,
+}
+
+impl FromStr for Placements {
+    type Err = PlacementError;
+
+    fn from_str(text: &str) -> Result<Self, PlacementError> {
+        Parser { text, at: 0 }.placements()
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn placements(mut self) -> Result<Placements, PlacementError> {
+        let mut all: Vec<Placement> = Vec::new();
+        loop {
+            let start = self.at;
+            let placement = self.placement()?;
+            if all.iter().any(|p| p.over == placement.over) {
+                self.at = start;
+                return self.expected("each mesh dimension once");
+            }
+            all.push(placement);
+            if self.eat(",") {
+                continue;
+            }
+            if self.rest().is_empty() {
+                return Ok(Placements(all));
+            }
+            return self.expected("\",\" or the end");
+        }
+    }
+
+    fn placement(&mut self) -> Result<Placement, PlacementError> {
+        let sharding = if self.eat("S(") {
+            self.shard()?
+        } else if self.eat("R") {
+            Sharding::Replicate
+        } else if self.eat("P") {
+            Sharding::Partial
+        } else {
+            return self.expected("R, P or S(dim)");
+        };
+        let mut over = "tp".to_owned();
+        if self.eat("/") {
+            let name: String =
+                self.rest().chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
+            if !is_dim_name(&name) {
+                return self.expected("a mesh dimension such as tp");
+            }
+            self.at += name.len();
+            over = name;
+        }
+        Ok(Placement { sharding, over })
+    }
+
+    fn shard(&mut self) -> Result<Sharding, PlacementError> {
+        let negative = self.eat("-");
+        let axis = i32::try_from(self.number()?).or_else(|_| self.expected("a tensor dimension"))?;
+        let axis = if negative { -axis } else { axis };
+        let (mut size, mut cut) = (None, Cut::Plain);
+        while self.eat(",") {
+            if self.eat("size=") {
+                size = Some(self.positive()?);
+                continue;
+            }
+            if cut != Cut::Plain {
+                return self
+                    .expected("size=N, as only one of sections, interleave and groups fits a placement");
+            }
+            cut = if self.eat("sections=[") {
+                let mut sizes = vec![self.positive()?];
+                while self.eat(",") {
+                    sizes.push(self.positive()?);
+                }
+                if !self.eat("]") {
+                    return self.expected("\",\" or \"]\"");
+                }
+                Cut::Sections(sizes)
+            } else if self.eat("interleave=") {
+                Cut::Interleave(self.positive()?)
+            } else if self.eat("groups=") {
+                Cut::Groups(self.positive()?)
+            } else {
+                return self.expected("size=, sections=[, interleave= or groups=");
+            };
+        }
+        if !self.eat(")") {
+            return self.expected("\",\" or \")\"");
+        }
+        Ok(Sharding::Shard { axis, cut, size })
+    }
+
+    fn positive(&mut self) -> Result<u64, PlacementError> {
+        let start = self.at;
+        match self.number()? {
+            0 => {
+                self.at = start;
+                self.expected("a number of at least 1")
+            }
+            n => Ok(n),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, PlacementError> {
+        self.skip_spaces();
+        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+        match self.rest()[..digits].parse() {
+            Ok(n) => {
+                self.at += digits;
+                Ok(n)
+            }
+            Err(_) => self.expected("a number"),
+        }
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        self.skip_spaces();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        self.skip_spaces();
+        found
+    }
+
+    fn skip_spaces(&mut self) {
+        self.at += self.rest().bytes().take_while(|b| *b == b' ').count();
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn expected<T>(&self, expected: &'static str) -> Result<T, PlacementError> {
+        Err(PlacementError { text: self.text.to_owned(), column: self.at, expected })
+    }
+}
+
+impl fmt::Display for Placements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, placement) in self.0.iter().enumerate() {
+            write!(f, "{}{placement}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.sharding {
+            Sharding::Replicate => f.write_str("R")?,
+            Sharding::Partial => f.write_str("P")?,
+            Sharding::Shard { axis, cut, size } => {
+                write!(f, "S({axis}")?;
+                if let Some(n) = size {
+                    write!(f, ", size={n}")?;
+                }
+                match cut {
+                    Cut::Plain => {}
+                    Cut::Sections(sizes) => {
+                        let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
+                        write!(f, ", sections=[{}]", sizes.join(","))?;
+                    }
+                    Cut::Interleave(n) => write!(f, ", interleave={n}")?,
+                    Cut::Groups(n) => write!(f, ", groups={n}")?,
+                }
+                f.write_str(")")?;
+            }
+        }
+        if self.over == "tp" { Ok(()) } else { write!(f, "/{}", self.over) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, canonical: &str) {
+        assert_eq!(text.parse::<Placements>().unwrap().to_string(), canonical);
+    }
+
+    #[track_caller]
+    fn check_error(text: &str, column: usize, expected: &str) {
+        let error = text.parse::<Placements>().unwrap_err();
+        assert_eq!((error.column, error.expected), (column, expected));
+    }
+
+    #[test]
+    fn placements_print_canonically() {
+        check("R", "R");
+        check(" P /tp ", "P");
+        check("S( -1 )", "S(-1)");
+        check("S(1,sections=[16, 4,4])/tp", "S(1, sections=[16,4,4])");
+        check("S(0, groups=2, size=10)", "S(0, size=10, groups=2)");
+        check("S(0)/ep,S(1)", "S(0)/ep, S(1)");
+        check("S(0,interleave=4)", "S(0, interleave=4)");
+    }
+
+    #[test]
+    fn errors_point_at_the_column() {
+        check_error("", 0, "R, P or S(dim)");
+        check_error("S(x)", 2, "a number");
+        check_error("S(0", 3, "\",\" or \")\"");
+        check_error("S(0) R", 5, "\",\" or the end");
+        check_error("S(0, size=0)", 10, "a number of at least 1");
+        check_error("R, P", 3, "each mesh dimension once");
+        check_error("R/Tp", 2, "a mesh dimension such as tp");
+    }
+}
