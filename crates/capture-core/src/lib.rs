@@ -6,11 +6,13 @@ pub mod mesh;
 pub mod name;
 pub mod placement;
 pub mod record;
+pub mod select;
 
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
 pub use record::{Identity, Record};
 pub use safetensors::Dtype;
+pub use select::Selection;
 
 /// Version of the files this crate writes and reads (docs/format.md).
 pub const FORMAT_VERSION: &str = "1";
