@@ -7,6 +7,8 @@ pub mod name;
 pub mod placement;
 pub mod record;
 pub mod select;
+pub mod ranks;
+pub mod steps;
 
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
