@@ -9,6 +9,7 @@ pub mod record;
 pub mod select;
 pub mod ranks;
 pub mod steps;
+pub mod config;
 
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
