@@ -10,7 +10,10 @@ pub mod select;
 pub mod ranks;
 pub mod steps;
 pub mod config;
+pub mod identity;
 
+pub use config::Config;
+pub use identity::Who;
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
 pub use record::{Identity, Record};
