@@ -2,10 +2,17 @@
 //!
 //! The modules stand in reading order; each uses only those above it.
 
+mod memory;
 pub mod mesh;
 pub mod name;
+mod pack;
+pub mod page;
 pub mod placement;
 pub mod record;
+pub mod ring;
+mod sync;
+mod transpose;
+pub mod view;
 
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
