@@ -2,17 +2,17 @@
 //!
 //! The modules stand in reading order; each uses only those above it.
 
-mod memory;
 pub mod mesh;
-pub mod name;
-mod pack;
-pub mod page;
 pub mod placement;
+pub mod name;
 pub mod record;
-pub mod ring;
-mod sync;
-mod transpose;
+pub mod page;
 pub mod view;
+mod transpose;
+mod pack;
+mod sync;
+mod memory;
+pub mod ring;
 
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};

@@ -56,7 +56,7 @@ impl Source {
     fn squeezed(self, dtype: Dtype) -> Self {
         let mut items = vec![0u8; self.n_bytes()];
         // SAFETY: `items` has room for all of it.
-        unsafe { self.copy_to(items.as_mut_ptr()) };
+        unsafe { self.whole().copy_to(items.as_mut_ptr()) };
         let bits = dtype.bitsize();
         let mut packed = Vec::with_capacity(items.len() * bits / 8);
         let (mut held, mut n_held) = (0u32, 0);
@@ -85,18 +85,12 @@ impl Source {
         max_bytes: usize,
         take: &mut dyn FnMut(&Block<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        Block { data: self.data, item_bytes: self.item_bytes, dims: &self.dims, first: None }
-            .split(max_bytes, take)
+        self.whole().split(max_bytes, take)
     }
 
-    /// Copies the whole tensor.
-    ///
-    /// # Safety
-    /// `to` has room for [`Self::n_bytes`], and nobody else uses that room.
-    pub(crate) unsafe fn copy_to(&self, to: *mut u8) {
-        let whole = Block { data: self.data, item_bytes: self.item_bytes, dims: &self.dims, first: None };
-        // SAFETY: by this function's own condition.
-        unsafe { whole.copy_to(to) };
+    /// The tensor as one block.
+    pub(crate) fn whole(&self) -> Block<'_> {
+        Block { data: self.data, item_bytes: self.item_bytes, dims: &self.dims, first: None }
     }
 }
 

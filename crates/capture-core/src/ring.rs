@@ -68,8 +68,8 @@ struct Slot<T> {
 pub enum Patience {
     /// Not at all.
     None,
-    /// Until then.
-    Until(Instant),
+    /// So long from when there turned out to be none.
+    For(Duration),
     /// For ever.
     Forever,
 }
@@ -147,20 +147,21 @@ impl<T> Ring<T> {
         self.memory.warm();
     }
 
-    /// Takes a range of `n_bytes` behind all earlier ones.
+    /// Takes a range of `n_bytes` behind all earlier ones; its payload is made once there is room.
     ///
     /// # Errors
     /// Where there is no room within `patience`, or never will be.
     pub fn reserve(
         &self,
         n_bytes: usize,
-        payload: T,
+        payload: impl FnOnce() -> T,
         patience: Patience,
     ) -> Result<Reservation<'_, T>, NoRoom> {
         if n_bytes > self.capacity() {
             return Err(NoRoom::TooLarge);
         }
         let mut state = self.state.lock();
+        let mut deadline = None;
         let (start, end) = loop {
             if state.closed {
                 return Err(NoRoom::Closed);
@@ -173,8 +174,10 @@ impl<T> Ring<T> {
             match patience {
                 Patience::None => return Err(NoRoom::Full),
                 Patience::Forever => self.room.wait(&mut state),
-                Patience::Until(deadline) => {
-                    if Instant::now() >= deadline {
+                Patience::For(limit) => {
+                    let now = Instant::now();
+                    let deadline = *deadline.get_or_insert(now + limit);
+                    if now >= deadline {
                         return Err(NoRoom::Full);
                     }
                     self.room.wait_until(&mut state, deadline);
@@ -184,7 +187,7 @@ impl<T> Ring<T> {
         state.head = end;
         let at = (start % self.capacity() as u64) as usize;
         let slot = state.front + state.slots.len() as u64;
-        state.slots.push_back(Slot { at, n_bytes, end, payload: Some(payload), published: false });
+        state.slots.push_back(Slot { at, n_bytes, end, payload: Some(payload()), published: false });
         Ok(Reservation { ring: self, slot, at, n_bytes })
     }
 
@@ -350,8 +353,8 @@ mod tests {
     #[test]
     fn ranges_come_in_the_order_of_reservation_not_of_publication() {
         let ring = Ring::new(4096).unwrap();
-        let first = ring.reserve(10, 1u8, Patience::None).unwrap();
-        drop(ring.reserve(10, 2, Patience::None).unwrap());
+        let first = ring.reserve(10, || 1u8, Patience::None).unwrap();
+        drop(ring.reserve(10, || 2, Patience::None).unwrap());
         assert!(matches!(ring.next(now()), Next::Timeout), "the first is not published");
         drop(first);
         let Next::Range(a) = ring.next(now()) else { panic!("published") };
@@ -362,44 +365,44 @@ mod tests {
     #[test]
     fn a_range_that_does_not_fit_the_end_starts_at_the_beginning() {
         let ring = Ring::new(4096).unwrap();
-        drop(ring.reserve(1000, 1u8, Patience::None).unwrap());
-        drop(ring.reserve(3000, 2, Patience::None).unwrap());
+        drop(ring.reserve(1000, || 1u8, Patience::None).unwrap());
+        drop(ring.reserve(3000, || 2, Patience::None).unwrap());
         let Next::Range(first) = ring.next(now()) else { panic!() };
         ring.free(first);
         assert_eq!(
-            ring.reserve(1001, 3, Patience::None).err(),
+            ring.reserve(1001, || 3, Patience::None).err(),
             Some(NoRoom::Full),
             "96 at the end, 1000 in front"
         );
-        assert_eq!(ring.reserve(1000, 3, Patience::None).unwrap().at, 0);
-        assert_eq!(ring.reserve(1, 4, Patience::None).err(), Some(NoRoom::Full));
+        assert_eq!(ring.reserve(1000, || 3, Patience::None).unwrap().at, 0);
+        assert_eq!(ring.reserve(1, || 4, Patience::None).err(), Some(NoRoom::Full));
     }
 
     #[test]
     fn an_empty_ring_starts_over() {
         let ring = Ring::new(4096).unwrap();
-        drop(ring.reserve(1000, 1u8, Patience::None).unwrap());
+        drop(ring.reserve(1000, || 1u8, Patience::None).unwrap());
         let Next::Range(first) = ring.next(now()) else { panic!() };
         ring.free(first);
-        assert_eq!(ring.reserve(4096, 2, Patience::None).unwrap().at, 0);
+        assert_eq!(ring.reserve(4096, || 2, Patience::None).unwrap().at, 0);
     }
 
     #[test]
     fn what_can_never_fit_is_told_from_what_does_not_now() {
         let ring = Ring::<u8>::new(4096).unwrap();
-        assert_eq!(ring.reserve(4097, 1, Patience::Forever).err(), Some(NoRoom::TooLarge));
+        assert_eq!(ring.reserve(4097, || 1, Patience::Forever).err(), Some(NoRoom::TooLarge));
         ring.close();
-        assert_eq!(ring.reserve(1, 1, Patience::Forever).err(), Some(NoRoom::Closed));
+        assert_eq!(ring.reserve(1, || 1, Patience::Forever).err(), Some(NoRoom::Closed));
         assert!(matches!(ring.next(None), Next::Closed));
     }
 
     #[test]
     fn patience_ends_at_its_deadline() {
         let ring = Ring::new(4096).unwrap();
-        drop(ring.reserve(4096, 1u8, Patience::None).unwrap());
+        drop(ring.reserve(4096, || 1u8, Patience::None).unwrap());
         let start = Instant::now();
-        let patience = Patience::Until(start + Duration::from_millis(30));
-        assert_eq!(ring.reserve(1, 2, patience).err(), Some(NoRoom::Full));
+        let patience = Patience::For(Duration::from_millis(30));
+        assert_eq!(ring.reserve(1, || 2, patience).err(), Some(NoRoom::Full));
         assert!(start.elapsed() >= Duration::from_millis(30));
     }
 
@@ -407,9 +410,9 @@ mod tests {
     fn the_queue_is_bounded_where_ranges_are_empty() {
         let ring = Ring::new(4096).unwrap();
         for _ in 0..MAX_SLOTS {
-            drop(ring.reserve(0, 1u8, Patience::None).unwrap());
+            drop(ring.reserve(0, || 1u8, Patience::None).unwrap());
         }
-        assert_eq!(ring.reserve(0, 1, Patience::None).err(), Some(NoRoom::Full));
+        assert_eq!(ring.reserve(0, || 1, Patience::None).err(), Some(NoRoom::Full));
         assert!(ring.signal(2), "a signal always passes");
     }
 
@@ -421,7 +424,7 @@ mod tests {
                 let ring = &ring;
                 scope.spawn(move || {
                     for i in 0..2000usize {
-                        let mut range = ring.reserve(i % 1300, worker, Patience::Forever).unwrap();
+                        let mut range = ring.reserve(i % 1300, move || worker, Patience::Forever).unwrap();
                         fill(&mut range, worker);
                     }
                 });
@@ -446,7 +449,7 @@ mod tests {
             let mut live: VecDeque<(usize, usize)> = VecDeque::new();
             for (n, produce) in moves {
                 if produce {
-                    if let Ok(range) = ring.reserve(n, 0u8, Patience::None) {
+                    if let Ok(range) = ring.reserve(n, || 0u8, Patience::None) {
                         prop_assert!(range.at + n <= 4096);
                         for (at, len) in &live {
                             prop_assert!(range.at + n <= *at || at + len <= range.at || n == 0 || *len == 0);
