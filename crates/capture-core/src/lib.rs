@@ -6,6 +6,7 @@ pub mod mesh;
 pub mod placement;
 pub mod name;
 pub mod record;
+pub mod select;
 pub mod page;
 pub mod view;
 mod transpose;
@@ -18,6 +19,7 @@ pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
 pub use record::{Identity, Record};
 pub use safetensors::Dtype;
+pub use select::Selection;
 
 /// Version of the files this crate writes and reads (docs/format.md).
 pub const FORMAT_VERSION: &str = "1";
