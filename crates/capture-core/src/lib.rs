@@ -2,15 +2,25 @@
 //!
 //! The modules stand in reading order; each uses only those above it.
 
+pub mod header;
+pub mod journal;
+pub mod manifest;
 pub mod mesh;
 pub mod name;
 pub mod placement;
 pub mod record;
+pub mod stored;
+pub mod tags;
 
+pub use header::{Header, HeaderError};
+pub use journal::{Journal, JournalError};
+pub use manifest::Manifest;
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
 pub use record::{Identity, Record};
 pub use safetensors::Dtype;
+pub use stored::{Stored, StoredError};
+pub use tags::{Tags, TagsError};
 
 /// Version of the files this crate writes and reads (docs/format.md).
 pub const FORMAT_VERSION: &str = "1";
