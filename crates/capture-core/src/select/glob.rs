@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 8;
 
 /// One pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Glob(Vec<Piece>);
+pub(super) struct Glob(Vec<Piece>);
 
 /// Comma-separated patterns, without the conditions and modes of a selection; used to name modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +31,7 @@ enum Piece {
 
 impl Glob {
     /// Whether the whole of `name` fits.
-    #[must_use]
-    pub fn matches(&self, name: &str) -> bool {
+    pub(super) fn matches(&self, name: &str) -> bool {
         walk(&self.0, name, vec![0]).last() == Some(&name.len())
     }
 
