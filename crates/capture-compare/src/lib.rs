@@ -2,6 +2,7 @@
 //!
 //! The modules stand in reading order; each uses only those above it.
 
+pub mod decode;
 pub mod run;
 mod segment;
 mod source;
