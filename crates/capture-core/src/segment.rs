@@ -368,3 +368,54 @@ fn create_with(dir: &RunDir, name: &str, bytes: &[u8]) -> Result<File, WriteErro
 fn io_error(what: &'static str, dir: &RunDir, name: &str, source: io::Error) -> WriteError {
     WriteError::Io { what, path: dir.path().join(name), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{header, stored::tests::stored, tags::tests::identity};
+    use std::fs;
+
+    /// The journal's disk is full in the middle of a line: the record it would have told of is gone, and the torn line
+    /// hides none that comes later.
+    #[test]
+    fn a_torn_journal_line_hides_nothing() {
+        let temp = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(temp.path(), "r").unwrap();
+        let mut writer = SegmentWriter::new(dir.clone(), identity());
+        let write = |writer: &mut SegmentWriter, tap: &str, bytes: &[u8]| {
+            let n = bytes.len() as u64;
+            writer.begin(
+                &Record { tap: tap.into(), ..stored(Dtype::U8, &[n], n).record },
+                Dtype::U8,
+                &[n],
+                n,
+            )?;
+            writer.append(bytes)?;
+            writer.finish()
+        };
+        write(&mut writer, "a", &[1, 2]).unwrap();
+
+        let full = File::options().read(true).write(true).open("/dev/full").unwrap();
+        let open = writer.open.as_mut().unwrap();
+        let journal = std::mem::replace(&mut open.journal, full);
+        let error = write(&mut writer, "b", &[3, 4, 5]).unwrap_err();
+        assert!(matches!(error, WriteError::Io { what: "write the journal", .. }), "{error}");
+        let open = writer.open.as_mut().unwrap();
+        assert_eq!(open.file.metadata().unwrap().len(), open.data_start + 2);
+        journal.write_all_at(&[b'x'; 1000], open.journal_end).unwrap();
+        open.journal = journal;
+
+        write(&mut writer, "c", &[6]).unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let open = writer.open.as_ref().unwrap();
+        let said = journal::decode(&fs::read(path(&open.names.journal)).unwrap()).unwrap().unwrap();
+        let taps = |entries: &[Stored]| entries.iter().map(|e| e.record.tap.clone()).collect::<Vec<_>>();
+        assert_eq!((taps(&said.entries), said.broken), (vec!["a".into(), "c".into()], None));
+
+        let sealed = path(&open.names.sealed);
+        writer.seal().unwrap();
+        let bytes = fs::read(sealed).unwrap();
+        let header = header::parse(&bytes[8..65536], bytes.len() as u64).unwrap();
+        assert_eq!((taps(&header.entries), &bytes[65536..]), (vec!["a".into(), "c".into()], &[1, 2, 6][..]));
+    }
+}
