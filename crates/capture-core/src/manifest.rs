@@ -4,10 +4,14 @@ use crate::{
     FORMAT_VERSION,
     mesh::Mesh,
     record::Identity,
+    rundir::RunDir,
     tags::{self, TagsError},
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind, Write},
+};
 
 /// `stem.json`, as docs/format.md describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +133,18 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Writes `stem.json` into the run, replacing an earlier one in a single step: a reader finds the one or the other.
+    pub fn write(&self, dir: &RunDir, stem: &str) -> io::Result<()> {
+        let json = serde_json::to_vec_pretty(self)?;
+        let (name, mut file) = temporary(dir, stem)?;
+        let written = file.write_all(&json).and_then(|()| dir.rename(&name, &format!("{stem}.json")));
+        if written.is_err() {
+            // What remains is no more than a file that readers do not look at.
+            let _ = dir.delete(&name);
+        }
+        written
+    }
+
     /// The identity in it.
     #[must_use]
     pub fn identity(&self) -> Identity {
@@ -142,9 +158,44 @@ impl Manifest {
     }
 }
 
+/// A new file beside the manifest. Only this process's own leavings can bear the first name, and few of them.
+fn temporary(dir: &RunDir, stem: &str) -> io::Result<(String, std::fs::File)> {
+    let mut last = None;
+    for n in 0..8 {
+        let name = format!("{stem}.json.{n}.tmp");
+        match dir.create_new(&name) {
+            Ok(file) => return Ok((name, file)),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => last = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| ErrorKind::AlreadyExists.into()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    #[test]
+    fn a_manifest_is_replaced_and_nothing_is_written_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::create(dir.path(), "run").unwrap();
+        let (victim, at) = (dir.path().join("victim"), |name: &str| run.path().join(name));
+        fs::write(&victim, "untouched").unwrap();
+        symlink(&victim, at("s.json.0.tmp")).unwrap();
+        symlink(&victim, at("s.json")).unwrap();
+        let mut manifest = Manifest::parse(DOCUMENTED.as_bytes()).unwrap();
+        for records in [4, 5] {
+            manifest.counters.records = records;
+            manifest.write(&run, "s").unwrap();
+            assert_eq!(Manifest::parse(&fs::read(at("s.json")).unwrap()).unwrap(), manifest);
+        }
+        assert_eq!(fs::read_to_string(victim).unwrap(), "untouched");
+        let mut names: Vec<_> = fs::read_dir(run.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["s.json", "s.json.0.tmp"]);
+    }
 
     const DOCUMENTED: &str = r#"{
         "tpcapture": "1", "run": "r", "rank": 1, "world": 2,

@@ -123,7 +123,7 @@ impl Stored {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(byte_length(Dtype::F64, &[1 << 61]), None);
     }
 
-    fn stored(dtype: Dtype, shape: &[u64], length: u64) -> Stored {
+    pub(crate) fn stored(dtype: Dtype, shape: &[u64], length: u64) -> Stored {
         let record = Record {
             tap: "q".into(),
             step: 0,

@@ -1,0 +1,316 @@
+//! A run as it lies on disk: all records of all processes, from sealed segments and from what is still being written
+//! or was left by a killed process. What cannot be read is listed by file and reason, and the rest is read.
+
+use crate::{
+    segment::{self, Segment},
+    source::{Source, file_error},
+};
+use capture_core::{Dtype, Identity, Manifest, Record, Stored};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, HashSet},
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+pub use crate::source::{Access, FileError};
+
+/// A run directory, read.
+#[derive(Debug)]
+pub struct Run {
+    /// The run directory.
+    pub path: PathBuf,
+    /// Who wrote it, by rank; unknown ranks last.
+    pub processes: Vec<Process>,
+    /// All records, by process and within it in the order of capture.
+    pub entries: Vec<Entry>,
+    /// What could not be read.
+    pub errors: Vec<FileError>,
+    sources: Vec<Source>,
+}
+
+/// A process that wrote into the run.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Run, rank, world, mesh and process.
+    pub identity: Identity,
+    /// Its manifest, where there is one that can be read.
+    pub manifest: Option<Manifest>,
+}
+
+/// A record and where it is.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// What is known of it.
+    pub record: Record,
+    /// How its elements are stored.
+    pub dtype: Dtype,
+    /// Stored shape.
+    pub shape: Vec<u64>,
+    /// Index into [`Run::processes`].
+    pub process: usize,
+    source: usize,
+    offset: u64,
+    length: u64,
+}
+
+/// Why a path is no run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// It does not exist, or the system refuses it.
+    #[error("{source}: {}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file.
+    #[error("expected a run directory, or a directory holding one run, found a file: {}", .0.display())]
+    File(PathBuf),
+    /// A directory with no run in it.
+    #[error("expected a run directory, or a directory holding one run, found no run: {}", .0.display())]
+    NoRun(PathBuf),
+    /// A directory with several runs in it.
+    #[error("expected one run, found {}: {}", runs.join(", "), path.display())]
+    Several {
+        /// The directory.
+        path: PathBuf,
+        /// The runs' names.
+        runs: Vec<String>,
+    },
+}
+
+impl Entry {
+    /// Bytes of the record.
+    #[must_use]
+    pub fn n_bytes(&self) -> u64 {
+        self.length
+    }
+
+    /// Stored elements: the product of the shape.
+    #[must_use]
+    pub fn numel(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+impl Run {
+    /// Opens a run directory, or a directory that holds exactly one. A run that is still being written is read as far
+    /// as it is written now.
+    pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
+        let path = locate(path)?;
+        let files = list(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        let mut reading = Reading {
+            dir: path,
+            access,
+            processes: Vec::new(),
+            by_id: HashMap::new(),
+            entries: Vec::new(),
+            errors: Vec::new(),
+            sources: Vec::new(),
+        };
+        for (base, is_sealed) in &files.segments {
+            reading.segment(base, *is_sealed);
+        }
+        for manifest in files.manifests {
+            reading.manifest(&manifest);
+        }
+        Ok(reading.finish())
+    }
+
+    /// The bytes of a record, borrowed where the file is mapped. They may begin at any address.
+    pub fn bytes(&self, entry: &Entry) -> Result<Cow<'_, [u8]>, FileError> {
+        let source = &self.sources[entry.source];
+        source.bytes(entry.offset, entry.length).map_err(|e| file_error(source.path(), &e))
+    }
+
+    /// Fills `buf` with a record's bytes from its byte `offset` on.
+    pub fn read_at(&self, entry: &Entry, offset: u64, buf: &mut [u8]) -> Result<(), FileError> {
+        let source = &self.sources[entry.source];
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > entry.length) {
+            let reason = format!("bytes {offset} and {} more of a record of {}", buf.len(), entry.length);
+            return Err(file_error(source.path(), &reason));
+        }
+        source.read_at(entry.offset + offset, buf).map_err(|e| file_error(source.path(), &e))
+    }
+
+    /// The file a record is in, as it was called when the run was opened.
+    #[must_use]
+    pub fn file(&self, entry: &Entry) -> &Path {
+        self.sources[entry.source].path()
+    }
+}
+
+#[derive(Default)]
+struct Listing {
+    /// Base names, and whether the sealed one was seen.
+    segments: BTreeMap<OsString, bool>,
+    manifests: Vec<OsString>,
+}
+
+impl Listing {
+    fn is_run(&self) -> bool {
+        !self.segments.is_empty() || !self.manifests.is_empty()
+    }
+}
+
+fn list(dir: &Path) -> io::Result<Listing> {
+    let mut files = Listing::default();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let name_bytes = name.as_bytes();
+        let base = |suffix: &str| name_bytes.strip_suffix(suffix.as_bytes());
+        let sealed = base(segment::SEALED);
+        if let Some(base) = sealed.or(base(segment::PARTIAL)).or(base(segment::JOURNAL)) {
+            *files.segments.entry(OsString::from_vec(base.to_vec())).or_default() |= sealed.is_some();
+        } else if name_bytes.starts_with(b"rank") && name_bytes.ends_with(b".json") {
+            files.manifests.push(name);
+        }
+    }
+    files.manifests.sort();
+    Ok(files)
+}
+
+/// The run directory that `path` means.
+fn locate(path: &Path) -> Result<PathBuf, OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    if !fs::metadata(path).map_err(io)?.is_dir() {
+        return Err(OpenError::File(path.to_owned()));
+    }
+    if list(path).map_err(io)?.is_run() {
+        return Ok(path.to_owned());
+    }
+    let mut runs = Vec::new();
+    for entry in fs::read_dir(path).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        // What cannot be listed is no run that could be opened.
+        if entry.file_type().is_ok_and(|t| t.is_dir()) && list(&entry.path()).is_ok_and(|l| l.is_run()) {
+            runs.push(entry.file_name());
+        }
+    }
+    runs.sort();
+    match runs.as_slice() {
+        [] => Err(OpenError::NoRun(path.to_owned())),
+        [one] => Ok(path.join(one)),
+        several => {
+            let runs = several.iter().map(|r| r.to_string_lossy().into_owned()).collect();
+            Err(OpenError::Several { path: path.to_owned(), runs })
+        }
+    }
+}
+
+/// A run while its files are read.
+struct Reading {
+    dir: PathBuf,
+    access: Access,
+    processes: Vec<Process>,
+    by_id: HashMap<String, usize>,
+    entries: Vec<Entry>,
+    errors: Vec<FileError>,
+    sources: Vec<Source>,
+}
+
+impl Reading {
+    fn segment(&mut self, base: &OsStr, is_sealed: bool) {
+        let Some(segment) = segment::read(&self.dir, base, is_sealed, self.access, &mut self.errors) else {
+            return;
+        };
+        let Segment { identity, source, data_start, entries } = segment;
+        let Some(process) = self.process(identity, source.path()) else { return };
+        let source_index = self.sources.len();
+        self.sources.push(source);
+        self.entries.extend(entries.into_iter().map(|Stored { record, dtype, shape, offset, length }| {
+            Entry {
+                record,
+                dtype,
+                shape,
+                process,
+                source: source_index,
+                // Both were checked against the file's length.
+                offset: data_start + offset,
+                length,
+            }
+        }));
+    }
+
+    fn manifest(&mut self, name: &OsStr) {
+        let path = self.dir.join(name);
+        let read = segment::read_whole(&path).map_err(|e| e.to_string());
+        let parsed = read.and_then(|json| Manifest::parse(&json).map_err(|e| e.to_string()));
+        match parsed {
+            Ok(manifest) => {
+                if let Some(process) = self.process(manifest.identity(), &path) {
+                    self.processes[process].manifest = Some(manifest);
+                }
+            }
+            Err(reason) => self.errors.push(FileError { file: path, reason }),
+        }
+    }
+
+    /// The process of that identity; `None` if its id is already another's.
+    fn process(&mut self, identity: Identity, file: &Path) -> Option<usize> {
+        let known = *self.by_id.entry(identity.process.clone()).or_insert(self.processes.len());
+        match self.processes.get(known) {
+            None => self.processes.push(Process { identity, manifest: None }),
+            Some(process) if process.identity == identity => {}
+            Some(process) => {
+                let stem = process.identity.stem();
+                let reason =
+                    format!("expected the run, rank and mesh of {stem:?}'s other files, found others");
+                self.errors.push(file_error(file, &reason));
+                return None;
+            }
+        }
+        Some(known)
+    }
+
+    fn finish(mut self) -> Run {
+        let mut order: Vec<usize> = (0..self.processes.len()).collect();
+        order.sort_by_key(|i| {
+            let Identity { rank, process, .. } = &self.processes[*i].identity;
+            (rank.is_none(), *rank, process.clone())
+        });
+        let mut place = vec![0; order.len()];
+        for (new, old) in order.iter().enumerate() {
+            place[*old] = new;
+        }
+        for entry in &mut self.entries {
+            entry.process = place[entry.process];
+        }
+        let mut processes: Vec<_> = self.processes.into_iter().zip(place).collect();
+        processes.sort_by_key(|(_, place)| *place);
+
+        // Sorting keeps the order of segments where hostile files repeat a seq.
+        self.entries.sort_by_key(|e| (e.process, e.record.seq));
+        let twice = twice(&self.entries);
+        for i in &twice {
+            let Entry { record, source, .. } = &self.entries[*i];
+            let reason = format!(
+                "tap {:?}, step {}, call {} stands twice for this process",
+                record.tap, record.step, record.call
+            );
+            self.errors.push(file_error(self.sources[*source].path(), &reason));
+        }
+        let mut index = 0..;
+        self.entries.retain(|_| !index.next().is_some_and(|i| twice.contains(&i)));
+        let processes = processes.into_iter().map(|(process, _)| process).collect();
+        Run { path: self.dir, processes, entries: self.entries, errors: self.errors, sources: self.sources }
+    }
+}
+
+/// The entries whose tap, step and call their process already has.
+fn twice(entries: &[Entry]) -> HashSet<usize> {
+    let mut seen = HashSet::with_capacity(entries.len());
+    let key = |e: &'_ Entry| (e.process, e.record.step, e.record.call);
+    entries
+        .iter()
+        .enumerate()
+        .filter(|(_, e)| !seen.insert((key(e), e.record.tap.as_str())))
+        .map(|(i, _)| i)
+        .collect()
+}
