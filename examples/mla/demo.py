@@ -55,12 +55,14 @@ def tpcapture(*args: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 def show(*args: str | Path, status: int, says: str = "") -> bool:
-    """Run the command as a user would, and say whether exit status and words are the expected ones."""
+    """Run the command as a user would; whether its exit status and words are the expected ones."""
     print("\n$ tpcapture", *args, flush=True)
     done = tpcapture(*args)
     print(done.stdout, end="")
+    print(f"-> exit status {done.returncode}")
     right = done.returncode == status and says in done.stdout
-    print(f"-> exit status {done.returncode}" + ("" if right else f", expected {status} and the words {says!r}"))
+    if not right:
+        print(f"   expected {status}" + (f" and the words {says!r}" if says else ""))
     return right
 
 
@@ -69,14 +71,14 @@ def fresh(out: Path) -> None:
     ours = {"checkpoint.safetensors", *RUNS}
     strangers = [path.name for path in out.iterdir() if path.name not in ours] if out.exists() else []
     if strangers:
-        raise SystemExit(f"{out} holds {strangers[0]!r}, which is not this demo's: choose another folder with --out")
+        raise SystemExit(f"demo: {out} holds {strangers[0]!r}, which no demo left there: use another --out")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where the runs go (default: out/demo)")
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where the runs go (out/demo)")
     out: Path = parser.parse_args().out
     fresh(out)
 
@@ -92,11 +94,11 @@ def main() -> int:
         print(f"running {run} ...", flush=True)
         infer(checkpoint, out, run)
 
-    print("\nWhat one of them holds:", end="")
+    print("\nWhat a run holds.", end="")
     right = show("ls", out / "tp1", status=0)
-    print("\nOne rank against two. They differ by rounding alone, as sums were taken in another order:", end="")
+    print("\nOne rank against two: the same but for rounding, as sums are taken in another order.", end="")
     right &= show("compare", out / "tp1", out / "tp2", status=0)
-    print("\nOne rank against the faulty two. The first tap that differs is the weight's own:", end="")
+    print("\nOne rank against the faulty two: the first tap that differs is the misread weight's.", end="")
     right &= show("compare", out / "tp1", out / "tp2-faulty", status=1, says=FAULTY_TAP)
 
     print(f"\nThe runs are in {out}/; look at one tensor with: tpcapture show {out}/tp2-faulty {FAULTY_TAP}")

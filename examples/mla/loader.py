@@ -36,9 +36,7 @@ def load_shard(
     return shards
 
 
-def shard_kv_b(
-    weight: torch.Tensor, config: Config, rank: int, world: int, split: KvBSplit
-) -> torch.Tensor:
+def shard_kv_b(weight: torch.Tensor, config: Config, rank: int, world: int, split: KvBSplit) -> torch.Tensor:
     """This rank's heads of ``kv_b_proj``, rows in the model's order [k_0 | v_0 | k_1 | v_1 | ...].
 
     The checkpoint has [K of all heads ; V of all heads], so each of these two sections has to be cut by itself
