@@ -67,6 +67,7 @@ clean:
 
 $(BIN)/python:
 	@command -v cargo >/dev/null || { echo "cargo not found: install Rust 1.95 or later (https://rustup.rs)" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "cc not found: apt install build-essential" >&2; exit 1; }
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: apt install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "expected Python 3.10 or later, found $$($(PYTHON) -V): set PYTHON=..." >&2; exit 1; }

@@ -26,8 +26,7 @@ def main() -> None:
     parser.add_argument("--kv-b-split", choices=["heads", "rows"], default="heads", help="rows is the fault")
     args = parser.parse_args()
 
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)  # so that sums are taken in the same order in every run
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
 
