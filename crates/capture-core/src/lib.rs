@@ -3,14 +3,33 @@
 //! The modules stand in reading order; each uses only those above it.
 
 pub mod mesh;
-pub mod name;
 pub mod placement;
+pub mod name;
 pub mod record;
+pub mod tags;
+pub mod stored;
+pub mod header;
+pub mod journal;
+pub mod manifest;
+pub mod select;
+pub mod page;
+pub mod view;
+mod transpose;
+mod pack;
+mod sync;
+mod memory;
+pub mod ring;
 
+pub use header::{Header, HeaderError};
+pub use journal::{Journal, JournalError};
+pub use manifest::Manifest;
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
 pub use record::{Identity, Record};
 pub use safetensors::Dtype;
+pub use select::Selection;
+pub use stored::{Stored, StoredError};
+pub use tags::{Tags, TagsError};
 
 /// Version of the files this crate writes and reads (docs/format.md).
 pub const FORMAT_VERSION: &str = "1";

@@ -1,0 +1,185 @@
+//! The manifest: what is known of one process's part in a run, beside its records.
+
+use crate::{
+    FORMAT_VERSION,
+    mesh::Mesh,
+    record::Identity,
+    tags::{self, TagsError},
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// `stem.json`, as docs/format.md describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Format version.
+    pub tpcapture: String,
+    /// Run name.
+    pub run: String,
+    /// Global rank; `None` is unknown.
+    pub rank: Option<u32>,
+    /// Number of ranks.
+    pub world: Option<u32>,
+    /// Place in the mesh.
+    pub mesh: Mesh,
+    /// Who said which rank this is: `TPCAPTURE_RANK`, `vllm`, `RANK`, `unknown`, …
+    pub identity_from: String,
+    /// The process.
+    pub process: ProcessInfo,
+    /// Versions by name: `tpcapture`, and of the host language and its frameworks where loaded.
+    pub versions: BTreeMap<String, String>,
+    /// What it was told: `select`, `ranks`, `steps`, `budget`, … as text.
+    pub config: BTreeMap<String, String>,
+    /// When the capture started, nanoseconds since 1970.
+    pub started_ns: u64,
+    /// When it ended.
+    pub ended_ns: Option<u64>,
+    /// Whether it goes on.
+    pub state: State,
+    /// Why it ended: `off`, `exit`, `steps done`, `budget reached: …`, `disk: …`, `ring full: …`.
+    pub end_reason: Option<String>,
+    /// What was counted.
+    pub counters: Counters,
+    /// Records that were to be captured and were not, and tensors that were refused.
+    pub losses: Vec<Loss>,
+    /// The selection's rules; one with 0 records never captured anything.
+    pub rules: Vec<RuleCount>,
+    /// The last error of the writer.
+    pub last_error: Option<String>,
+}
+
+/// The process that captures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    /// `PID-HEX`.
+    pub id: String,
+    /// Process id in its own namespace.
+    pub pid: u32,
+    /// Host name.
+    pub host: String,
+    /// Its program, as started.
+    pub program: String,
+}
+
+/// Whether a capture goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It goes on, or its process was killed.
+    Capturing,
+    /// It ended, for the reason given.
+    Ended,
+}
+
+/// What a capture counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Records written.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Segments sealed.
+    pub segments: u64,
+    /// Records that were to be captured and were lost.
+    pub lost: u64,
+    /// Tensors that were refused.
+    pub refused: u64,
+}
+
+/// Records of one tap that are not in the run, for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Tap name.
+    pub tap: String,
+    /// Why.
+    pub reason: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// A rule of the selection and what it captured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCount {
+    /// The rule as written.
+    pub rule: String,
+    /// Records it captured.
+    pub records: u64,
+}
+
+/// Why a file is no manifest.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// Not the JSON it has to be.
+    #[error("manifest: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another version, or an identity that cannot be.
+    #[error("manifest: {0}")]
+    Tags(#[from] TagsError),
+}
+
+impl Manifest {
+    /// Reads a manifest and checks its identity.
+    pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
+        let manifest: Self = serde_json::from_slice(json)?;
+        if manifest.tpcapture != FORMAT_VERSION {
+            return Err(TagsError::Version(manifest.tpcapture).into());
+        }
+        tags::check(&manifest.identity())?;
+        Ok(manifest)
+    }
+
+    /// The identity in it.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            run: self.run.clone(),
+            rank: self.rank,
+            world: self.world,
+            mesh: self.mesh.clone(),
+            process: self.process.id.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENTED: &str = r#"{
+        "tpcapture": "1", "run": "r", "rank": 1, "world": 2,
+        "mesh": {"dims": [{"name": "tp", "coord": 1, "size": 2}], "assumed": false},
+        "identity_from": "RANK",
+        "process": {"id": "42-0badcafe", "pid": 42, "host": "h", "program": "python serve.py"},
+        "versions": {"tpcapture": "0.1.0", "torch": "2.15.0"},
+        "config": {"select": "*", "budget": "10GiB"},
+        "started_ns": 5, "ended_ns": null, "state": "capturing", "end_reason": null,
+        "counters": {"records": 3, "bytes": 24, "segments": 1, "lost": 2, "refused": 0},
+        "losses": [{"tap": "q", "reason": "ring full", "count": 2}],
+        "rules": [{"rule": "*", "records": 3}], "last_error": null, "a later key": {"is": "ignored"}
+    }"#;
+
+    #[test]
+    fn a_manifest_reads_back() {
+        let manifest = Manifest::parse(DOCUMENTED.as_bytes()).unwrap();
+        assert_eq!(manifest.identity(), crate::tags::tests::identity());
+        assert_eq!((manifest.state, manifest.counters.lost), (State::Capturing, 2));
+        let again = serde_json::to_vec(&manifest).unwrap();
+        assert_eq!(Manifest::parse(&again).unwrap(), manifest);
+    }
+
+    #[test]
+    fn what_is_no_manifest_says_why() {
+        let error =
+            |from, to| Manifest::parse(DOCUMENTED.replace(from, to).as_bytes()).unwrap_err().to_string();
+        assert_eq!(
+            error(r#""tpcapture": "1""#, r#""tpcapture": "9""#),
+            r#"manifest: expected format version "1", found "9""#
+        );
+        assert_eq!(
+            error(r#""rank": 1"#, r#""rank": 7"#),
+            r#"manifest: rank: expected a rank below the world, found "7 of 2""#
+        );
+        assert!(error(r#""state": "capturing""#, r#""state": 1"#).starts_with("manifest: "));
+    }
+}

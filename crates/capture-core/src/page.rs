@@ -1,0 +1,176 @@
+//! The control page: the word every tap loads, in memory that another process can map.
+//!
+//! The words live in a static, so that a tap makes one RIP-relative load. At import a memfd is mapped over the static:
+//! the same addresses are then shared with whoever opens the descriptor through `/proc`. A child of fork gets a memfd
+//! of its own, as the shared mapping would otherwise let it write its parent's page. Where the kernel refuses, the
+//! static itself serves and the process can only be switched from inside.
+#![expect(unsafe_code, reason = "maps a memfd over a static")]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Size and alignment of the page: the largest page size of the kernels we run on.
+pub const PAGE_BYTES: usize = 64 * 1024;
+
+/// `TPCAPTUR`, read as a little-endian word: the page is ours.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"TPCAPTUR");
+
+/// Version of the layout below.
+pub const VERSION: u32 = 1;
+
+/// The layout of the page. All words are little-endian and naturally aligned; what follows is zero.
+#[repr(C, align(65536))]
+struct Page {
+    magic: AtomicU64,
+    version: AtomicU32,
+    pid: AtomicU32,
+    /// 0: every tap returns at once.
+    switch: AtomicU32,
+    _reserved: AtomicU32,
+    /// Forward passes of this process.
+    steps: AtomicU64,
+}
+
+static PAGE: Page = Page {
+    magic: AtomicU64::new(0),
+    version: AtomicU32::new(0),
+    pid: AtomicU32::new(0),
+    switch: AtomicU32::new(0),
+    _reserved: AtomicU32::new(0),
+    steps: AtomicU64::new(0),
+};
+
+/// The descriptor behind the page, -1 where the static serves.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+
+/// Whether taps have anything to do. Relaxed: the word carries no data, a tap that sees it a moment late is a tap that
+/// ran a moment earlier; what it then reads is behind a lock.
+#[inline(always)]
+#[must_use]
+pub fn is_on() -> bool {
+    PAGE.switch.load(Relaxed) != 0
+}
+
+/// Sets the word the taps load.
+pub(crate) fn set_on(on: bool) {
+    PAGE.switch.store(u32::from(on), Relaxed);
+}
+
+/// A forward pass begins. A load and a store rather than an atomic addition, since one thread marks steps; were there
+/// two, a step could be lost, never a capture.
+#[inline(always)]
+pub fn step() {
+    PAGE.steps.store(PAGE.steps.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+/// Forward passes of this process so far.
+#[must_use]
+pub fn steps() -> u64 {
+    PAGE.steps.load(Relaxed)
+}
+
+/// The descriptor behind the page, where there is one.
+#[must_use]
+pub fn descriptor() -> Option<RawFd> {
+    Some(DESCRIPTOR.load(Relaxed)).filter(|fd| *fd >= 0)
+}
+
+/// Maps a fresh memfd over the static. Called at import, before any tap runs, and in a child of fork, where no other
+/// thread exists.
+///
+/// # Errors
+/// What the kernel said (seccomp, an old kernel, no memory). The static then serves, with its words as they were.
+pub(crate) fn map() -> io::Result<()> {
+    let page = &raw const PAGE;
+    // SAFETY: sysconf has no preconditions.
+    let kernel_page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // Loaders before glibc 2.35 align a library to the kernel's page only, which is all that mmap asks for.
+    if kernel_page <= 0 || !(page as usize).is_multiple_of(kernel_page as usize) {
+        return Err(io::Error::other(format!("the control page at {page:p} is not aligned")));
+    }
+    let fd = sealed_memfd()?;
+    // SAFETY: address and length are exactly the static's, which holds nothing but these atomics and is aligned to the
+    // kernel's page; every word there has been written to the memfd, so other threads see the same values before and
+    // after. Atomics may change under us: that is what they are for.
+    let mapped = unsafe {
+        libc::mmap(
+            page.cast_mut().cast(),
+            PAGE_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_FIXED,
+            fd.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    PAGE.magic.store(MAGIC, Relaxed);
+    let old = DESCRIPTOR.swap(std::os::fd::IntoRawFd::into_raw_fd(fd), Relaxed);
+    if old >= 0 {
+        // SAFETY: the parent's page, which this child of fork inherited and no longer maps; we opened it, nobody else
+        // closes it.
+        drop(unsafe { OwnedFd::from_raw_fd(old) });
+    }
+    Ok(())
+}
+
+/// A memfd of the page's size with the page's words in it, that nobody can truncate under a reader. Everything here is
+/// a system call, as a child of fork may make it.
+fn sealed_memfd() -> io::Result<OwnedFd> {
+    const MFD_NOEXEC_SEAL: libc::c_uint = 0x0008;
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: a valid C string; kernels that do not know MFD_NOEXEC_SEAL answer EINVAL.
+    let mut raw = unsafe { libc::memfd_create(c"tpcapture".as_ptr(), flags | MFD_NOEXEC_SEAL) };
+    if raw < 0 {
+        // SAFETY: as above.
+        raw = unsafe { libc::memfd_create(c"tpcapture".as_ptr(), flags) };
+    }
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: memfd_create just returned it.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    let mut words = [0u8; 32];
+    words[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    words[12..16].copy_from_slice(&std::process::id().to_le_bytes());
+    words[16..20].copy_from_slice(&PAGE.switch.load(Relaxed).to_le_bytes());
+    words[24..32].copy_from_slice(&PAGE.steps.load(Relaxed).to_le_bytes());
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: plain system calls on a descriptor we own, with buffers that live through them.
+    let done = unsafe {
+        libc::ftruncate(raw, PAGE_BYTES as libc::off_t) == 0
+            && libc::fchmod(raw, 0o600) == 0
+            && libc::pwrite(raw, words.as_ptr().cast(), words.len(), 0) == words.len() as isize
+            && libc::fcntl(raw, libc::F_ADD_SEALS, seals) == 0
+    };
+    if done { Ok(fd) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// The only test of this process that touches the page's words.
+    #[test]
+    fn the_mapped_page_is_the_static() {
+        step();
+        map().expect("memfd");
+        assert_eq!(steps(), 1, "mapping keeps the words");
+        step();
+        set_on(true);
+        let fd = descriptor().expect("mapped");
+        let file = std::fs::File::open(format!("/proc/self/fd/{fd}")).unwrap();
+        let mut seen = [0u8; 32];
+        file.read_exact_at(&mut seen, 0).unwrap();
+        set_on(false);
+        assert_eq!(&seen[..8], b"TPCAPTUR");
+        assert_eq!(seen[12..16], std::process::id().to_le_bytes());
+        assert_eq!((seen[16], seen[24]), (1, 2), "switch and steps through the descriptor");
+        assert_eq!(file.metadata().unwrap().len(), PAGE_BYTES as u64);
+        let writer = std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{fd}")).unwrap();
+        assert!(writer.set_len(0).is_err(), "sealed against truncation");
+    }
+}
