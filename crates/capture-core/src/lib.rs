@@ -13,6 +13,7 @@ pub mod journal;
 pub mod rundir;
 pub mod manifest;
 pub mod header_text;
+mod writeback;
 pub mod segment;
 pub mod select;
 pub mod page;
