@@ -76,6 +76,34 @@ pub fn descriptor() -> Option<RawFd> {
     Some(DESCRIPTOR.load(Relaxed)).filter(|fd| *fd >= 0)
 }
 
+/// In a child of fork: a page of its own, with the words as they were, or, where that is refused, private memory and
+/// the switch off; false then.
+pub(crate) fn renew_in_child() -> bool {
+    if descriptor().is_none() {
+        return true;
+    }
+    let steps = steps();
+    if map().is_ok() {
+        return true;
+    }
+    // SAFETY: the static's own range, as in `map`; anything is better than writing into the parent's page. If even this
+    // fails there is no memory left and the process is about to end.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        libc::mmap(
+            (&raw const PAGE).cast_mut().cast(),
+            PAGE_BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        );
+    }
+    PAGE.steps.store(steps, Relaxed);
+    DESCRIPTOR.store(-1, Relaxed);
+    false
+}
+
 /// Maps a fresh memfd over the static. Called at import, before any tap runs, and in a child of fork, where no other
 /// thread exists.
 ///

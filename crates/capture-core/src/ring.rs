@@ -103,6 +103,14 @@ pub struct Range<T> {
     n_bytes: usize,
 }
 
+impl<T> Range<T> {
+    /// Bytes of the range.
+    #[must_use]
+    pub fn n_bytes(&self) -> usize {
+        self.n_bytes
+    }
+}
+
 /// What [`Ring::next`] found.
 #[derive(Debug)]
 pub enum Next<T> {
@@ -173,14 +181,14 @@ impl<T> Ring<T> {
             self.work.notify_one();
             match patience {
                 Patience::None => return Err(NoRoom::Full),
-                Patience::Forever => self.room.wait(&mut state),
+                Patience::Forever => state = self.room.wait(state),
                 Patience::For(limit) => {
                     let now = Instant::now();
                     let deadline = *deadline.get_or_insert(now + limit);
                     if now >= deadline {
                         return Err(NoRoom::Full);
                     }
-                    self.room.wait_until(&mut state, deadline);
+                    state = self.room.wait_for(state, deadline - now);
                 }
             }
         };
@@ -229,12 +237,10 @@ impl<T> Ring<T> {
             let naps = now < *linger_until.get_or_insert(now + LINGER) && !cfg!(loom);
             let wake_up = if naps { Some(now + NAP) } else { None };
             state.writer = if naps { Writer::Napping } else { Writer::Asleep };
-            match [wake_up, deadline].into_iter().flatten().min() {
-                Some(until) => {
-                    self.work.wait_until(&mut state, until);
-                }
-                None => self.work.wait(&mut state),
-            }
+            state = match [wake_up, deadline].into_iter().flatten().min() {
+                Some(until) => self.work.wait_for(state, until - now),
+                None => self.work.wait(state),
+            };
         }
     }
 
@@ -258,7 +264,7 @@ impl<T> Ring<T> {
         self.room.notify_all();
     }
 
-    /// The address of a taken range's bytes.
+    /// The address and length of a taken range's bytes.
     #[must_use]
     pub fn bytes_of<U>(&self, range: &Range<U>) -> (*const u8, usize) {
         (self.memory.at(range.at), range.n_bytes)

@@ -25,7 +25,7 @@ mod plan;
 
 pub use condition::Subject;
 pub use cursor::SelectError;
-pub use glob::{Glob, Globs};
+pub use glob::Globs;
 pub use plan::{Decision, Plan};
 pub use rule::{Mode, Rule};
 

@@ -1,70 +1,67 @@
-//! The locks of the ring, swapped for loom's when loom explores every interleaving.
+//! Locks without poisoning, of std, or of loom when loom explores every interleaving.
+//!
+//! std's and not parking_lot's: those park in a table that the whole process shares, and a child of fork may find that
+//! table locked for ever by a thread it does not have.
 
+#[cfg(loom)]
+use loom::sync as inner;
 #[cfg(not(loom))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync as inner;
 
-#[cfg(loom)]
-pub(crate) use exploring::{Condvar, Mutex, MutexGuard};
+use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
 
-/// loom's locks behind parking_lot's signatures.
-#[cfg(loom)]
-mod exploring {
-    use std::time::Instant;
+pub(crate) use inner::MutexGuard;
 
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-    pub(crate) struct Condvar(loom::sync::Condvar);
+/// A mutex. A panic under it leaves whatever was there: every critical section of ours leaves its data in order at
+/// each point where it could panic.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(inner::Mutex<T>);
 
-    /// Holds the guard in an `Option`, since parking_lot's `wait` borrows it and loom's consumes it.
-    pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().expect("no test panics while it holds a lock")))
-        }
-
-        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
-        }
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(inner::Mutex::new(value))
     }
 
-    impl<T> std::ops::Deref for MutexGuard<'_, T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            self.0.as_ref().expect("held")
-        }
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect("held")
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
+}
 
-    impl Condvar {
-        pub(crate) fn new() -> Self {
-            Self(loom::sync::Condvar::new())
-        }
+/// A condition variable.
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(inner::Condvar);
 
-        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let held = guard.0.take().expect("held");
-            guard.0 = Some(self.0.wait(held).expect("no test panics while it holds a lock"));
-        }
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self(inner::Condvar::new())
+    }
 
-        /// loom knows no time: a wait with a deadline is a wait.
-        pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, _deadline: Instant) {
-            self.wait(guard);
-        }
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
 
-        pub(crate) fn notify_one(&self) {
-            self.0.notify_one();
+    /// Under loom, which knows no time, a plain wait.
+    pub(crate) fn wait_for<'a, T>(&self, guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
+        if cfg!(loom) {
+            return self.wait(guard);
         }
+        self.0.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0
+    }
 
-        pub(crate) fn notify_all(&self) {
-            self.0.notify_all();
-        }
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
     }
 }

@@ -236,6 +236,25 @@ fn an_error_reads_as_a_sentence_and_as_a_picture() {
     assert_eq!(error.pointer(), "é=full, b=fast\n          ^");
 }
 
+#[test]
+fn every_example_of_the_documentation_parses() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/selection.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    // Odd parts lie between fences; those that say what they are (```text) are no selections.
+    let examples: Vec<&str> =
+        page.split("```").skip(1).step_by(2).filter_map(|part| part.strip_prefix('\n')).collect();
+    assert_eq!(examples.len(), 5);
+    for example in examples {
+        assert!(example.parse::<Selection>().is_ok(), "{example}");
+    }
+}
+
+#[test]
+fn the_error_of_the_documentation_is_the_real_one() {
+    let error = "*.q[dim0=5,dtype=bf17]".parse::<Selection>().unwrap_err();
+    assert_eq!((error.column, error.found.as_str()), (17, "\"bf17\""));
+}
+
 /// Text that is nearly a selection, so that much of it parses.
 fn near_selections() -> impl Strategy<Value = String> {
     r"((a|\*|\?|\{0\.\.3\}|\{a,b\}|\[dim0=5\]|\[every=2,limit=1\]|\[numel<1e6|=hash|=off|,| |é|\[|\]|\{|\}|=|[0-9]|\.\.){0,12})"
