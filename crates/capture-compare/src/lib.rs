@@ -2,9 +2,9 @@
 //!
 //! The modules stand in reading order; each uses only those above it.
 
-pub mod decode;
-pub mod run;
-mod segment;
 mod source;
+mod segment;
+pub mod run;
+pub mod decode;
 
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};

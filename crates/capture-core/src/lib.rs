@@ -13,6 +13,7 @@ pub mod header_text;
 pub mod journal;
 pub mod rundir;
 pub mod manifest;
+mod writeback;
 pub mod segment;
 pub mod select;
 pub mod ranks;
