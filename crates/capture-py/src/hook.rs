@@ -16,6 +16,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use std::borrow::Cow;
 
 /// From so many bytes on other Python threads may run while a tensor is copied.
 const RELEASE_GIL: u64 = 1 << 20;
@@ -89,10 +90,15 @@ impl TapState {
 /// The state of a tap, from what `tap()` was given.
 #[pyfunction]
 #[pyo3(signature = (name, placement=None))]
-pub(crate) fn tap_state(name: String, placement: Option<String>) -> TapState {
-    let id = core_tap::tap(&name);
+pub(crate) fn tap_state(name: &Bound<'_, PyString>, placement: Option<String>) -> TapState {
+    // A lone surrogate is in no UTF-8. The model that was named with it goes on.
+    let whole = name.to_cow().ok();
+    let id = whole.as_ref().and_then(|name| core_tap::tap(name));
+    let is_text = whole.is_some();
+    let name = whole.unwrap_or_else(|| name.to_string_lossy()).into_owned();
     if id.is_none() {
-        notice(&format!("tap {name:?}: {TOO_MANY_NAMES}"));
+        let why = if is_text { TOO_MANY_NAMES } else { "not captured: its name is not Unicode" };
+        notice(&format!("tap {name:?}: {why}"));
     }
     let placement = placement.filter(|text| match text.parse::<Placements>() {
         Ok(_) => true,
@@ -113,7 +119,7 @@ pub(crate) fn tap_state(name: String, placement: Option<String>) -> TapState {
 #[pyo3(signature = (name, *, placement=None))]
 pub(crate) fn tap<'py>(
     py: Python<'py>,
-    name: String,
+    name: &Bound<'py, PyString>,
     placement: Option<String>,
 ) -> PyResult<Bound<'py, PyAny>> {
     TapState::tap(&Bound::new(py, tap_state(name, placement))?)
@@ -164,7 +170,7 @@ fn capture_on(args: Args, n_args: ffi::Py_ssize_t, names: *mut ffi::PyObject) ->
         let (Some(name), Some(tensor)) = (name, tensor) else {
             return Err(PyTypeError::new_err("capture() takes a name and a tensor"));
         };
-        let name = name.cast::<PyString>()?.to_cow()?;
+        let name = text(&name).map_err(|reason| PyTypeError::new_err(format!("name: {reason}")))?;
         let Some(tap) = core_tap::tap(&name) else {
             return Err(PyTypeError::new_err(format!("tap {:.80}…: {TOO_MANY_NAMES}", name)));
         };
@@ -281,10 +287,22 @@ struct Unbound<'a>(capture_core::TensorView<'a>);
 // out, and a view holds none.
 unsafe impl Send for Unbound<'_> {}
 
+/// The text of a str.
+fn text(object: &Bound<'_, PyAny>) -> Result<String, String> {
+    let text = object.cast::<PyString>().map_err(|_| {
+        let kind = object.get_type();
+        format!(
+            "expected str, found {}",
+            kind.name().map_or_else(|_| kind.to_string(), |name| name.to_string())
+        )
+    })?;
+    text.to_cow().map(Cow::into_owned).map_err(|error| spoken(object.py(), &error))
+}
+
 /// The placement, where it is one; said once where it is not.
 fn parsed(tap: TapId, given: &Bound<'_, PyAny>) -> Option<String> {
     let parse = || -> Result<String, String> {
-        let text: String = given.extract().map_err(|error: PyErr| spoken(given.py(), &error))?;
+        let text = text(given).map_err(|reason| format!("placement: {reason}"))?;
         text.parse::<Placements>().map_err(|error| error.to_string())?;
         Ok(text)
     };
