@@ -6,5 +6,6 @@ mod source;
 mod segment;
 pub mod run;
 pub mod decode;
+pub mod summary;
 
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
