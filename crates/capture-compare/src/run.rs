@@ -85,6 +85,12 @@ pub enum OpenError {
 }
 
 impl Entry {
+    /// Where its bytes begin in their file.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Bytes of the record.
     #[must_use]
     pub fn n_bytes(&self) -> u64 {
