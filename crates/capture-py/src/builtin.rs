@@ -50,8 +50,8 @@ impl Definition {
         module: Option<&Bound<'py, PyModule>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let receiver = receiver.map_or(std::ptr::null_mut(), Bound::as_ptr);
-        let name = module.map(|module| module.name()).transpose()?;
-        let name = name.as_ref().map_or(std::ptr::null_mut(), |name| name.as_ptr());
+        let name = module.map(PyModuleMethods::name).transpose()?;
+        let name = name.as_ref().map_or(std::ptr::null_mut(), Bound::as_ptr);
         // SAFETY: the definition is static; CPython takes references of its own to the other two, which may be null.
         unsafe {
             Bound::from_owned_ptr_or_err(

@@ -68,6 +68,9 @@ pub(crate) struct TapState {
     id: Option<TapId>,
 }
 
+/// What pickle makes a state from: a function and its arguments.
+type Recipe<'py> = (Bound<'py, PyAny>, (String, Option<String>));
+
 #[pymethods]
 impl TapState {
     /// The tap itself: a new builtin bound to this state. Under this name pickle finds it again.
@@ -76,7 +79,7 @@ impl TapState {
         TAP_CALL.build(slf.py(), Some(slf.as_any()), None)
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String, Option<String>))> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Recipe<'py>> {
         let make = slf.py().import("tpcapture._native")?.getattr("tap_state")?;
         Ok((make, (slf.get().name.clone(), slf.get().placement.clone())))
     }
@@ -166,7 +169,7 @@ fn capture_on(args: Args, n_args: ffi::Py_ssize_t, names: *mut ffi::PyObject) ->
         };
         let name = name.cast::<PyString>()?.to_cow()?;
         let Some(tap) = core_tap::tap(&name) else {
-            return Err(PyTypeError::new_err(format!("tap {:.80}…: {TOO_MANY_NAMES}", name)));
+            return Err(PyTypeError::new_err(format!("tap {name:.80}…: {TOO_MANY_NAMES}")));
         };
         fire(py, tap, &tensor, placement.as_ref(), None, rows.as_ref())
     })

@@ -29,6 +29,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::switch_off, module)?)?;
     module.add_function(wrap_pyfunction!(control::flush, module)?)?;
     module.add_function(wrap_pyfunction!(control::status, module)?)?;
-    // module.add_function(wrap_pyfunction!(control::command, module)?)?;
+    module.add_function(wrap_pyfunction!(control::command, module)?)?;
     Ok(())
 }
