@@ -32,7 +32,7 @@ pub(crate) fn switch_on(
     fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> PyResult<T> {
         text.parse().map_err(|error| PyValueError::new_err(format!("{name}={text:?}: {error}")))
     }
-    if let Some(run) = run.as_deref().filter(|run| !capture_core::config::is_run_name(run)) {
+    if let Some(run) = run.as_deref().filter(|run| !capture_core::name::is_run_name(run)) {
         return Err(PyValueError::new_err(format!(
             "run={run:?}: expected one path component of letters, digits, '.', '_' and '-' that does not start with '.'"
         )));
