@@ -1,10 +1,15 @@
 //! Offline: open a run, assemble logical tensors, compare, report.
 //!
-//! The modules stand in reading order; each uses only those above it.
+//! The modules stand in reading order, a blank line between the floors; each uses only those above it.
 
 pub mod decode;
 pub mod run;
 mod segment;
 mod source;
+
+pub mod float;
+pub mod glob;
+
+pub mod layouts;
 
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
