@@ -88,8 +88,9 @@ impl Float {
             let exponent = (magnitude.to_bits() >> 52) as i64 - 1023;
             let lowest = i64::from(self.min_exponent);
             let above = (exponent - lowest).max(0);
-            let step = power(exponent.max(lowest) - fraction);
-            (above << fraction) + (magnitude / step).round_ties_even() as i64
+            // Numbers per unit; its exponent lies within ±1023 for every format but binary64.
+            let density = f64::from_bits(((fraction - exponent.max(lowest) + 1023) as u64) << 52);
+            (above << fraction) + (magnitude * density).round_ties_even() as i64
         };
         if x < 0.0 { -steps } else { steps }
     }

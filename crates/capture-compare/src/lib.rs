@@ -11,5 +11,10 @@ pub mod float;
 pub mod glob;
 
 pub mod layouts;
+pub mod part;
+
+pub mod whole;
+
+pub mod assemble;
 
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
