@@ -16,5 +16,9 @@ pub mod part;
 pub mod whole;
 
 pub mod assemble;
+pub mod statistics;
+
+pub mod exact;
+pub mod verdict;
 
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
