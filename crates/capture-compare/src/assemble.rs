@@ -6,7 +6,7 @@ use crate::{
     whole::{Join, Node, Piece, Whole},
 };
 use capture_core::{Mesh, Placement, Placements, Sharding, placement::Cut};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// One rank's part and where the rank stands.
 #[derive(Debug, Clone)]
@@ -153,7 +153,7 @@ pub fn assemble<'a>(
         built = built.crop(0, rows).map_err(|shape| Misfit::Rows { rows, shape })?;
     }
     Ok(Whole {
-        parts: members.into_iter().map(|m| m.part).collect(),
+        parts: Arc::new(members.into_iter().map(|m| m.part).collect()),
         root: built.node,
         shape: built.shape,
         padded: built.padded,

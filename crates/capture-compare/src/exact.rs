@@ -111,7 +111,7 @@ mod tests {
     fn whole(dtype: Dtype, bytes: &[u8]) -> Whole<'static> {
         let shape = vec![(bytes.len() * 8 / dtype.bitsize()) as u64];
         let part = Part::new(Some(0), dtype, &shape, None, bytes.to_vec().into()).unwrap();
-        Whole { parts: vec![part], root: Node::Part(0), shape, padded: 0 }
+        Whole { parts: vec![part].into(), root: Node::Part(0), shape, padded: 0 }
     }
 
     #[test]

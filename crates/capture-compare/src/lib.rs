@@ -19,6 +19,24 @@ pub mod assemble;
 pub mod statistics;
 
 pub mod exact;
+pub mod index;
+pub mod infer;
+pub mod report;
+
+mod gather;
+
+mod pairing;
+
+mod judged;
+
+mod alone;
+mod compare;
 pub mod verdict;
 
+pub use alone::check;
+pub use compare::compare;
+pub use judged::Options;
+pub use layouts::{Layouts, LayoutsError};
+pub use report::Report;
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
+pub use verdict::Verdict;

@@ -89,7 +89,7 @@ pub struct Line {
 pub struct PartError {
     /// Largest |q|.
     pub max_units: f64,
-    /// Largest rms of q over the part's piece of a row.
+    /// Largest rms of q over the part's piece of a row, where that has at least 16 numbers.
     pub row_units: f64,
     /// Places whose class differs.
     pub class_changes: u64,
@@ -109,6 +109,9 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
         float = float.coarser(precision);
     }
     s.float = Some(float);
+    if !s.differs && s.finite > 0 {
+        s.rel_l2 = Some(0.0);
+    }
     if s.differs {
         Errors::new(&grid, &scales, float).measure(&mut pair, &grid, stored, &mut s);
     }
@@ -417,6 +420,9 @@ impl<'s> Errors<'s> {
             let Node::Part(part) = leaf else { return };
             let part = &mut s.parts[*part];
             part.max_units = q.iter().fold(part.max_units, |max, q| max.max(q.abs()));
+            if q.len() < 16 {
+                return;
+            }
             let rms = (q.iter().map(|q| q * q).sum::<f64>() / q.len() as f64).sqrt();
             part.row_units = part.row_units.max(rms);
         });
@@ -514,7 +520,7 @@ mod tests {
     fn whole(shape: &[u64], numbers: &[f32]) -> Whole<'static> {
         let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let part = Part::new(Some(0), Dtype::F32, shape, None, bytes.into()).unwrap();
-        Whole { parts: vec![part], root: Node::Part(0), shape: shape.to_vec(), padded: 0 }
+        Whole { parts: vec![part].into(), root: Node::Part(0), shape: shape.to_vec(), padded: 0 }
     }
 
     #[track_caller]

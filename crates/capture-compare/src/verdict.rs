@@ -28,7 +28,7 @@
 use crate::{
     exact,
     float::Float,
-    statistics::{self, Line, Statistics, median, quantile},
+    statistics::{self, Line, PartError, Statistics, median, quantile},
     whole::Whole,
 };
 use serde::Serialize;
@@ -151,6 +151,41 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     Decision { verdict, test: Some(worst), noise: noise.lambda * noise.roundoff }
 }
 
+/// The parts of the candidate whose own errors exceed what the taps before allow. Where none does by itself, those
+/// whose largest error is at least half of the largest; all of `picked` where errors have no part, as in a sum.
+#[must_use]
+pub fn guilty(
+    measured: &Measured,
+    decision: &Decision,
+    inherited: Option<f64>,
+    picked: &[usize],
+) -> Vec<usize> {
+    let s = &measured.statistics;
+    let those = |holds: &dyn Fn(&PartError) -> bool| -> Vec<usize> {
+        picked.iter().copied().filter(|p| s.parts.get(*p).is_some_and(holds)).collect()
+    };
+    let mut guilty = those(&|part| part.class_changes > 0);
+    if let (true, Some(float)) = (guilty.is_empty(), s.float) {
+        // The tensor's own noise is no measure where the fault is most of it.
+        let noise = inherited.unwrap_or(decision.noise.min(MOST_INHERITED)) / float.roundoff();
+        let (row, element) = (direct_units(float).max(8.0 * noise), 20.0 * noise.max(0.5));
+        guilty = those(&|part| part.row_units > row || part.max_units > element);
+        if guilty.is_empty() {
+            let largest = s.parts.iter().map(|p| p.max_units).fold(0.0, f64::max);
+            guilty = those(&|part| largest > 0.0 && part.max_units >= largest / 2.0);
+        }
+    }
+    if guilty.is_empty() { picked.to_vec() } else { guilty }
+}
+
+/// The relative noise that may be inherited where nothing is known of it.
+const MOST_INHERITED: f64 = 0.04;
+
+/// Rounding units that one direct rounding may have. Wide formats accumulate in their own precision.
+fn direct_units(float: Float) -> f64 {
+    if float.precision >= 24 { 32.0 } else { 2.0 }
+}
+
 /// The tensor's own noise.
 struct Noise {
     roundoff: f64,
@@ -158,7 +193,7 @@ struct Noise {
     lambda: f64,
     /// Median of row rms.
     rows: f64,
-    /// D: rounding units that one direct rounding may have. Wide formats accumulate in their own precision.
+    /// D.
     direct: f64,
 }
 
@@ -167,12 +202,7 @@ impl Noise {
         let rms = |lines: &[Line]| median(lines.iter().map(|l| l.rms)).unwrap_or(0.0);
         let (rows, columns) = (rms(&s.rows), rms(&s.columns));
         let lambda = if s.rows.len() < 4 { rows } else { rows.min(columns) };
-        Self {
-            roundoff: float.roundoff(),
-            lambda,
-            rows,
-            direct: if float.precision >= 24 { 32.0 } else { 2.0 },
-        }
+        Self { roundoff: float.roundoff(), lambda, rows, direct: direct_units(float) }
     }
 
     fn tau(&self) -> f64 {
@@ -206,7 +236,7 @@ impl Noise {
                 level / self.direct.max(growth * e / self.roundoff)
             }
             None => {
-                let most = self.direct.max(0.04 / self.roundoff);
+                let most = self.direct.max(MOST_INHERITED / self.roundoff);
                 match level {
                     x if x > most => x / most,
                     x if x > self.direct => 0.81,
@@ -362,7 +392,7 @@ mod tests {
             let shape = vec![(numbers.len() / WIDTH) as u64, WIDTH as u64];
             let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
             let part = Part::new(Some(0), Dtype::F32, &shape, None, bytes.into()).unwrap();
-            Whole { parts: vec![part], root: Node::Part(0), shape, padded: 0 }
+            Whole { parts: vec![part].into(), root: Node::Part(0), shape, padded: 0 }
         };
         decide(&measure(&whole(r), &whole(c), Float::of(dtype)), inherited, false)
     }

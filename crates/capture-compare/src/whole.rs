@@ -3,6 +3,7 @@
 //! only.
 
 use crate::part::Part;
+use std::sync::Arc;
 
 /// How parts make a tensor.
 #[derive(Debug, Clone)]
@@ -50,7 +51,7 @@ pub struct Piece {
 #[derive(Debug, Clone)]
 pub struct Whole<'a> {
     /// The parts that the tree speaks of.
-    pub parts: Vec<Part<'a>>,
+    pub parts: Arc<Vec<Part<'a>>>,
     /// The tree.
     pub root: Node,
     /// Shape in numbers: a complex tensor has a last dimension of 2 more.
@@ -71,6 +72,18 @@ impl Whole<'_> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The first `rows` steps of dim 0, of which there are at least as many.
+    #[must_use]
+    pub fn first_rows(mut self, rows: u64) -> Self {
+        if let Some(of) = self.shape.first().copied().filter(|of| *of > rows) {
+            self.shape[0] = rows;
+            let inner = if self.shape[1..].contains(&0) { 0 } else { self.shape[1..].iter().product() };
+            let pieces = vec![Piece { node: self.root, start: 0, length: rows, of }];
+            self.root = Node::Join(Join { pieces, length: rows, inner });
+        }
+        self
     }
 
     /// Whether some of it is a sum over ranks.
@@ -184,6 +197,32 @@ impl Whole<'_> {
         }
     }
 
+    /// The parts that are read: of what ought to be equal, the picked ones.
+    #[must_use]
+    pub fn picked(&self) -> Vec<usize> {
+        fn walk(node: &Node, all: &mut Vec<usize>) {
+            match node {
+                Node::Part(part) => all.push(*part),
+                Node::Sum(of) => of.iter().for_each(|node| walk(node, all)),
+                Node::Same { pick, of } => walk(&of[*pick], all),
+                Node::Join(join) => join.pieces.iter().for_each(|piece| walk(&piece.node, all)),
+            }
+        }
+        let mut all = Vec::new();
+        walk(&self.root, &mut all);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The same tensor as its other replicas have it: one for each that is not picked, with all else as it is here.
+    #[must_use]
+    pub fn alternatives(&self) -> Vec<Self> {
+        let of =
+            |root| Self { parts: self.parts.clone(), root, shape: self.shape.clone(), padded: self.padded };
+        alternatives(&self.root).into_iter().map(of).collect()
+    }
+
     /// The global ranks of parts, in order, each once.
     #[must_use]
     pub fn ranks(&self, parts: &[usize]) -> Vec<u32> {
@@ -191,6 +230,37 @@ impl Whole<'_> {
         ranks.sort_unstable();
         ranks.dedup();
         ranks
+    }
+}
+
+fn alternatives(node: &Node) -> Vec<Node> {
+    let within = |of: &[Node], make: &dyn Fn(usize, Vec<Node>) -> Node| -> Vec<Node> {
+        let replace = |i: usize, alternative| {
+            let mut of = of.to_vec();
+            of[i] = alternative;
+            make(i, of)
+        };
+        (0..of.len())
+            .flat_map(|i| alternatives(&of[i]).into_iter().map(move |a| (i, a)))
+            .map(|(i, a)| replace(i, a))
+            .collect()
+    };
+    match node {
+        Node::Part(_) => Vec::new(),
+        Node::Sum(of) => within(of, &|_, of| Node::Sum(of)),
+        Node::Same { pick, of } => {
+            let others = (0..of.len()).filter(|i| i != pick);
+            let mut all: Vec<Node> = others.map(|pick| Node::Same { pick, of: of.clone() }).collect();
+            all.extend(within(of, &|pick, of| Node::Same { pick, of }));
+            all
+        }
+        Node::Join(join) => {
+            let nodes: Vec<Node> = join.pieces.iter().map(|p| p.node.clone()).collect();
+            within(&nodes, &|_, nodes| {
+                let pieces = join.pieces.iter().zip(nodes).map(|(p, node)| Piece { node, ..p.clone() });
+                Node::Join(Join { pieces: pieces.collect(), ..join.clone() })
+            })
+        }
     }
 }
 
@@ -240,7 +310,7 @@ mod tests {
     /// Two rows of three columns: rank 0 holds columns 0 and 1, rank 1 column 2 and one of padding.
     fn columns() -> Whole<'static> {
         Whole {
-            parts: vec![part(0, &[2, 2], &[0., 1., 10., 11.]), part(1, &[2, 2], &[2., -1., 12., -1.])],
+            parts: vec![part(0, &[2, 2], &[0., 1., 10., 11.]), part(1, &[2, 2], &[2., -1., 12., -1.])].into(),
             root: Node::Join(Join {
                 pieces: vec![piece(0, 0, 2, 2), piece(1, 0, 1, 2)],
                 length: 3,
@@ -270,7 +340,7 @@ mod tests {
     #[test]
     fn a_sum_adds_in_f64_and_knows_its_magnitudes() {
         let whole = Whole {
-            parts: vec![part(0, &[2], &[1e8, -3.0]), part(1, &[2], &[1.0, 1.0])],
+            parts: vec![part(0, &[2], &[1e8, -3.0]), part(1, &[2], &[1.0, 1.0])].into(),
             root: Node::Sum(vec![Node::Part(0), Node::Part(1)]),
             shape: vec![2],
             padded: 0,
@@ -284,9 +354,32 @@ mod tests {
     }
 
     #[test]
+    fn every_replica_that_is_not_picked_is_an_alternative() {
+        let same = |of: [usize; 2]| Node::Same { pick: 0, of: of.map(Node::Part).to_vec() };
+        let parts: Vec<_> = (0..4).map(|rank| part(rank, &[1], &[rank as f32])).collect();
+        let whole = |root, n| Whole { parts: parts.clone().into(), root, shape: vec![n], padded: 0 };
+        // Two slices, each held by two ranks.
+        let pieces = [same([0, 1]), same([2, 3])].map(|node| Piece { node, start: 0, length: 1, of: 1 });
+        let joined = whole(Node::Join(Join { pieces: pieces.to_vec(), length: 2, inner: 1 }), 2);
+        let picked = |whole: &Whole<'_>| whole.alternatives().iter().map(Whole::picked).collect::<Vec<_>>();
+        assert_eq!(joined.picked(), [0, 2]);
+        assert_eq!(picked(&joined), [[1, 2], [0, 3]]);
+        // Replicas over two dimensions.
+        let nested = whole(Node::Same { pick: 0, of: vec![same([0, 1]), same([2, 3])] }, 1);
+        assert_eq!(picked(&nested), [[2], [1], [3]]);
+        let mut number = [0.0];
+        nested.alternatives()[2].read(0, &mut number);
+        assert_eq!(number, [3.0]);
+    }
+
+    #[test]
     fn a_tensor_of_no_numbers_reads_as_none() {
-        let whole =
-            Whole { parts: vec![part(0, &[0, 7], &[])], root: Node::Part(0), shape: vec![0, 7], padded: 0 };
+        let whole = Whole {
+            parts: vec![part(0, &[0, 7], &[])].into(),
+            root: Node::Part(0),
+            shape: vec![0, 7],
+            padded: 0,
+        };
         whole.read(0, &mut []);
         assert!(whole.is_empty() && whole.bytes(0, 0, &mut Vec::new()).is_empty());
     }
