@@ -2,10 +2,11 @@
 //!
 //! The modules stand in reading order, a blank line between the floors; each uses only those above it.
 
-pub mod decode;
-pub mod run;
-mod segment;
 mod source;
+mod segment;
+pub mod run;
+pub mod decode;
+pub mod summary;
 
 pub mod float;
 pub mod glob;

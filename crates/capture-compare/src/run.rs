@@ -85,6 +85,12 @@ pub enum OpenError {
 }
 
 impl Entry {
+    /// Where its bytes begin in their file.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Bytes of the record.
     #[must_use]
     pub fn n_bytes(&self) -> u64 {
@@ -137,6 +143,31 @@ impl Run {
             return Err(file_error(source.path(), &reason));
         }
         source.read_at(entry.offset + offset, buf).map_err(|e| file_error(source.path(), &e))
+    }
+
+    /// Hands over a record's bytes in pieces of `n_bytes`, the last one shorter.
+    pub fn for_each_chunk(
+        &self,
+        entry: &Entry,
+        n_bytes: usize,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), FileError> {
+        let source = &self.sources[entry.source];
+        let mut offset = 0;
+        while offset < entry.length {
+            let n = (entry.length - offset).min(n_bytes.max(1) as u64);
+            let bytes = source.bytes(entry.offset + offset, n);
+            take(&bytes.map_err(|e| file_error(source.path(), &e))?);
+            offset += n;
+        }
+        Ok(())
+    }
+
+    /// The CRC-32 of a record's bytes as they are now, to be held against that of its record.
+    pub fn checksum(&self, entry: &Entry) -> Result<u32, FileError> {
+        let mut crc = crc32fast::Hasher::new();
+        self.for_each_chunk(entry, 1 << 20, |bytes| crc.update(bytes))?;
+        Ok(crc.finalize())
     }
 
     /// The file a record is in, as it was called when the run was opened.

@@ -13,6 +13,7 @@ pub mod header_text;
 pub mod journal;
 pub mod rundir;
 pub mod manifest;
+mod writeback;
 pub mod segment;
 pub mod select;
 pub mod ranks;
@@ -26,6 +27,13 @@ mod pack;
 mod sync;
 mod memory;
 pub mod ring;
+pub mod notice;
+mod ledger;
+mod engine;
+mod writer;
+mod state;
+pub mod control;
+pub mod tap;
 
 pub use config::Config;
 pub use header::{Header, HeaderError};
@@ -41,6 +49,8 @@ pub use segment::{Limits, SegmentWriter, WriteError};
 pub use select::Selection;
 pub use stored::{Stored, StoredError};
 pub use tags::{Tags, TagsError};
+pub use tap::Tap;
+pub use view::{Element, TensorView};
 
 /// Version of the files this crate writes and reads (docs/format.md).
 pub const FORMAT_VERSION: &str = "1";

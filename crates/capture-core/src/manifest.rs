@@ -133,11 +133,18 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// The manifest's text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings, numbers and maps with string keys are JSON")
+    }
+
     /// Writes `stem.json` into the run, replacing an earlier one in a single step: a reader finds the one or the other.
     pub fn write(&self, dir: &RunDir, stem: &str) -> io::Result<()> {
-        let json = serde_json::to_vec_pretty(self)?;
+        let json = self.to_json();
         let (name, mut file) = temporary(dir, stem)?;
-        let written = file.write_all(&json).and_then(|()| dir.rename(&name, &format!("{stem}.json")));
+        let written =
+            file.write_all(json.as_bytes()).and_then(|()| dir.rename(&name, &format!("{stem}.json")));
         if written.is_err() {
             // What remains is no more than a file that readers do not look at.
             let _ = dir.delete(&name);

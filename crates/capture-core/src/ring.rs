@@ -245,6 +245,7 @@ impl<T> Ring<T> {
     }
 
     /// Gives the oldest taken range back to the producers.
+    #[expect(clippy::needless_pass_by_value, reason = "whoever frees a range is done with it")]
     pub fn free<U>(&self, range: Range<U>) {
         let mut state = self.state.lock();
         let slot = state.slots.pop_front().expect("what was taken is queued until it is freed");

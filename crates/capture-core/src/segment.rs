@@ -11,6 +11,7 @@ use crate::{
     rundir::RunDir,
     stored::{Stored, StoredError},
     tags::Tags,
+    writeback::Writeback,
 };
 use safetensors::Dtype;
 use std::{
@@ -125,6 +126,7 @@ struct Open {
     /// When its first record was begun.
     since: Option<Instant>,
     record: Option<Pending>,
+    writeback: Writeback,
 }
 
 /// The record being written.
@@ -214,6 +216,7 @@ impl SegmentWriter {
         }
         pending.crc.update(bytes);
         pending.written = found;
+        open.writeback.written(&open.file, open.data_start + pending.entry.offset + found);
         Ok(())
     }
 
@@ -334,6 +337,7 @@ impl Open {
             journal_end: opening.len() as u64,
             since: None,
             record: None,
+            writeback: Writeback::default(),
         })
     }
 

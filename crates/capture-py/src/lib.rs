@@ -1,1 +1,34 @@
-//! Python bindings of tpcapture.
+//! Python bindings of tpcapture: converts arguments, releases the GIL, maps errors. Nothing else.
+
+mod builtin;
+mod errors;
+mod exchange;
+mod interface;
+mod tensor;
+mod arguments;
+mod host;
+mod hook;
+mod control;
+mod run;
+
+use pyo3::prelude::*;
+
+/// The native half of the package `tpcapture`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("CaptureError", py.get_type::<errors::CaptureError>())?;
+    module.add_class::<hook::TapState>()?;
+    module.add_class::<run::Run>()?;
+    module.add("capture", hook::capture_builtin(module)?)?;
+    module.add("step", hook::step_builtin(module)?)?;
+    module.add_function(wrap_pyfunction!(hook::tap, module)?)?;
+    module.add_function(wrap_pyfunction!(hook::tap_state, module)?)?;
+    module.add_function(wrap_pyfunction!(control::start, module)?)?;
+    module.add_function(wrap_pyfunction!(control::switch_on, module)?)?;
+    module.add_function(wrap_pyfunction!(control::switch_off, module)?)?;
+    module.add_function(wrap_pyfunction!(control::flush, module)?)?;
+    module.add_function(wrap_pyfunction!(control::status, module)?)?;
+    module.add_function(wrap_pyfunction!(control::command, module)?)?;
+    Ok(())
+}

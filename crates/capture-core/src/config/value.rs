@@ -26,6 +26,17 @@ pub enum MinFree {
     Bytes(u64),
 }
 
+impl MinFree {
+    /// The limit in bytes on a disk of `total` bytes.
+    #[must_use]
+    pub fn bytes_of(self, total: u64) -> u64 {
+        match self {
+            Self::Share(share) => (total as f64 * share) as u64,
+            Self::Bytes(n_bytes) => n_bytes,
+        }
+    }
+}
+
 /// What a record does that finds the ring full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFull {

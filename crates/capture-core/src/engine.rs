@@ -1,0 +1,273 @@
+//! Between the model's threads and the writer: brings a tensor's bytes into the ring and tells the writer what they are.
+//!
+//! A record enters the ring as one piece or several, in order. Producers take turns at reserving, so that the pieces
+//! of one record are not mixed with another's; only a record of several pieces keeps the turn while it copies. Nothing
+//! here touches a file: that is the writer's, at the other end of the ring.
+
+use crate::pack::{Block, Source};
+use crate::record::Record;
+use crate::ring::{NoRoom, Patience, Reservation, Ring};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::view::TensorView;
+use safetensors::Dtype;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The largest piece. Large enough for `memcpy` to choose its way of copying large ranges, small enough for the writer
+/// to begin while the rest is still being copied.
+const MAX_PIECE: usize = 32 << 20;
+
+/// What a tensor is, as far as known before its bytes are copied.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) record: Record,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) n_bytes: u64,
+    /// The selection's rule that wants it.
+    pub(crate) rule: usize,
+}
+
+/// What comes through the ring.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// The first bytes of a record.
+    First(Box<Draft>),
+    /// The next bytes of the record begun before.
+    More,
+    /// The record begun before will not be completed.
+    Abandon,
+    /// Seal the open segment, for whoever waits in [`Engine::flush`].
+    Seal,
+}
+
+/// What the model's thread does where the ring is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnFull {
+    /// Comes back later, with more patience: the caller holds something that others need.
+    Busy,
+    /// Waits at most so long, once; `None` is for ever.
+    Wait(Option<Duration>),
+    /// Gives the record up.
+    Drop,
+}
+
+/// Why a draft did not become a record.
+#[derive(Debug)]
+pub(crate) enum NotStaged {
+    /// There would have been a wait: the draft is given back.
+    Busy(Box<Draft>),
+    /// The record is lost, for this reason; the capture goes on.
+    Lost(&'static str),
+    /// The ring stayed full for so long: the capture is to end.
+    Full(Duration),
+    /// The capture has ended.
+    Ended,
+}
+
+pub(crate) struct Engine {
+    pub(crate) ring: Ring<Piece>,
+    /// The next record's number in capture order; held by the producer whose turn it is.
+    turn: Mutex<u64>,
+    progress: Mutex<Progress>,
+    advanced: Condvar,
+    /// Bytes that the writer has got out of the way: a writer that stands still does not move it.
+    moved: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    seals_asked: u64,
+    seals_done: u64,
+    finished: bool,
+    failure: Option<String>,
+}
+
+pub(crate) const LARGER_THAN_RING: &str = "larger than the ring (TPCAPTURE_RING)";
+pub(crate) const RING_FULL: &str = "the ring was full (TPCAPTURE_ON_FULL=drop)";
+
+impl Engine {
+    pub(crate) fn new(ring_bytes: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            ring: Ring::new(ring_bytes)?,
+            turn: Mutex::new(0),
+            progress: Mutex::default(),
+            advanced: Condvar::new(),
+            moved: AtomicU64::new(0),
+        })
+    }
+
+    /// Copies a tensor into the ring. When this returns the tensor may be overwritten or freed.
+    pub(crate) fn stage(
+        &self,
+        mut draft: Box<Draft>,
+        view: &TensorView<'_>,
+        on_full: OnFull,
+    ) -> Result<(), NotStaged> {
+        let turn = match on_full {
+            OnFull::Busy => match self.turn.try_lock() {
+                Some(turn) => turn,
+                None => return Err(NotStaged::Busy(draft)),
+            },
+            OnFull::Wait(_) | OnFull::Drop => self.turn.lock(),
+        };
+        draft.record.seq = *turn;
+        let source = Source::new(view);
+        if draft.n_bytes as usize <= self.max_piece() {
+            self.stage_whole(draft, &source, on_full, turn)
+        } else {
+            self.stage_pieces(draft, &source, on_full, turn)
+        }
+    }
+
+    fn max_piece(&self) -> usize {
+        (self.ring.capacity() / 4).min(MAX_PIECE)
+    }
+
+    /// One piece: other producers reserve theirs while it is copied.
+    fn stage_whole(
+        &self,
+        draft: Box<Draft>,
+        source: &Source,
+        on_full: OnFull,
+        mut turn: MutexGuard<'_, u64>,
+    ) -> Result<(), NotStaged> {
+        let n_bytes = draft.n_bytes as usize;
+        let mut draft = Some(draft);
+        let piece = || Piece::First(draft.take().expect("a piece is made once"));
+        match self.ring.reserve(n_bytes, piece, on_full.patience()) {
+            Ok(mut room) => {
+                *turn += 1;
+                drop(turn);
+                if n_bytes > 0 {
+                    fill(&mut room, &source.whole());
+                }
+                Ok(())
+            }
+            Err(no_room) => Err(on_full.refusal(no_room, draft)),
+        }
+    }
+
+    /// Several pieces, in a row.
+    fn stage_pieces(
+        &self,
+        draft: Box<Draft>,
+        source: &Source,
+        on_full: OnFull,
+        mut turn: MutexGuard<'_, u64>,
+    ) -> Result<(), NotStaged> {
+        match on_full {
+            // Room for the first piece is no promise of room for all.
+            OnFull::Busy => return Err(NotStaged::Busy(draft)),
+            OnFull::Drop if draft.n_bytes > self.ring.capacity() as u64 => {
+                return Err(NotStaged::Lost(LARGER_THAN_RING));
+            }
+            OnFull::Wait(_) | OnFull::Drop => {}
+        }
+        let mut draft = Some(draft);
+        let staged = source.for_each_block(self.max_piece(), &mut |block| {
+            let piece = || draft.take().map_or(Piece::More, Piece::First);
+            let mut room = self.ring.reserve(block.n_bytes(), piece, on_full.patience())?;
+            fill(&mut room, block);
+            Ok(())
+        });
+        match staged {
+            Ok(()) => {
+                *turn += 1;
+                Ok(())
+            }
+            Err(no_room) => {
+                if draft.is_none() {
+                    self.ring.signal(Piece::Abandon);
+                }
+                Err(on_full.refusal(no_room, draft))
+            }
+        }
+    }
+
+    /// Returns once everything staged before is in sealed files; `Err` is the first thing that went wrong, or that the
+    /// writer has moved nothing for `stall` (`None`: waits for ever).
+    pub(crate) fn flush(&self, stall: Option<Duration>) -> Result<(), String> {
+        let ticket = {
+            let mut progress = self.progress.lock();
+            progress.seals_asked += 1;
+            progress.seals_asked
+        };
+        // A closed ring is sealed by the writer's end.
+        self.ring.signal(Piece::Seal);
+        self.wait_for(stall, |progress| progress.seals_done >= ticket || progress.finished)
+    }
+
+    /// Refuses further records and returns once the writer has written and sealed those before.
+    pub(crate) fn finish(&self, stall: Option<Duration>) -> Result<(), String> {
+        self.ring.close();
+        self.wait_for(stall, |progress| progress.finished)
+    }
+
+    fn wait_for(&self, stall: Option<Duration>, done: impl Fn(&Progress) -> bool) -> Result<(), String> {
+        let mut progress = self.progress.lock();
+        let (mut moved, mut since) = (self.moved.load(Relaxed), Instant::now());
+        while !done(&progress) {
+            progress = self.advanced.wait_for(progress, Duration::from_millis(100));
+            let now = self.moved.load(Relaxed);
+            if now != moved {
+                (moved, since) = (now, Instant::now());
+            }
+            if let Some(stall) = stall.filter(|stall| since.elapsed() > *stall) {
+                return Err(format!("the writer has moved nothing for {stall:?}"));
+            }
+        }
+        progress.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// The writer got `n_bytes` out of the way.
+    pub(crate) fn note_moved(&self, n_bytes: u64) {
+        self.moved.fetch_add(n_bytes.max(1), Relaxed);
+    }
+
+    /// The writer sealed what an asker waits for.
+    pub(crate) fn note_sealed(&self) {
+        self.progress.lock().seals_done += 1;
+        self.advanced.notify_all();
+    }
+
+    /// The writer cannot go on. Only the first reason is kept.
+    pub(crate) fn note_failure(&self, reason: &str) {
+        self.progress.lock().failure.get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// The writer is through.
+    pub(crate) fn note_finished(&self) {
+        self.progress.lock().finished = true;
+        self.advanced.notify_all();
+    }
+}
+
+impl OnFull {
+    fn patience(self) -> Patience {
+        match self {
+            Self::Busy | Self::Drop => Patience::None,
+            Self::Wait(None) => Patience::Forever,
+            Self::Wait(Some(limit)) => Patience::For(limit),
+        }
+    }
+
+    fn refusal(self, no_room: NoRoom, draft: Option<Box<Draft>>) -> NotStaged {
+        match (no_room, self, draft) {
+            (NoRoom::Closed, ..) => NotStaged::Ended,
+            (NoRoom::TooLarge, ..) => NotStaged::Lost(LARGER_THAN_RING),
+            (NoRoom::Full, Self::Busy, Some(draft)) => NotStaged::Busy(draft),
+            (NoRoom::Full, Self::Wait(Some(limit)), _) => NotStaged::Full(limit),
+            (NoRoom::Full, ..) => NotStaged::Lost(RING_FULL),
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "copies into the ring")]
+fn fill(room: &mut Reservation<'_, Piece>, block: &Block<'_>) {
+    let (to, n_bytes) = room.bytes();
+    assert_eq!(n_bytes, block.n_bytes(), "a block's room is made for it");
+    // SAFETY: the room is exactly the block's, and ours until it is dropped. The view is readable as long as its maker
+    // promised, which is longer than this call.
+    unsafe { block.copy_to(to) };
+}

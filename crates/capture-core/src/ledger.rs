@@ -1,0 +1,187 @@
+//! What one process's part in a run has come to: what was written, what was lost and why, and how it ended.
+//!
+//! Shared by the model's threads and the writer. Whoever ends a capture does it here, once, and the first reason stays.
+
+use crate::manifest::{Counters, Loss, RuleCount};
+use crate::notice::notice;
+use crate::page;
+use crate::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most distinct losses that are told apart by tap; later ones are counted under their reason alone.
+const MAX_LOSSES: usize = 10_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    counters: Counters,
+    /// Records by rule of the selection.
+    rules: Vec<u64>,
+    /// By tap and reason.
+    losses: BTreeMap<(String, String), u64>,
+    /// Reasons that the log has seen.
+    said: BTreeSet<String>,
+    end: Option<End>,
+    last_error: Option<String>,
+}
+
+/// How a capture ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) reason: String,
+    pub(crate) at_ns: u64,
+}
+
+/// What a ledger says at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Balance {
+    pub(crate) counters: Counters,
+    pub(crate) losses: Vec<Loss>,
+    pub(crate) rules: Vec<u64>,
+    pub(crate) end: Option<End>,
+    pub(crate) last_error: Option<String>,
+}
+
+impl Balance {
+    /// The selection's rules with what each has captured.
+    pub(crate) fn rule_counts<'a>(&self, rules: impl Iterator<Item = &'a str>) -> Vec<RuleCount> {
+        let counted = self.rules.iter().copied().chain(std::iter::repeat(0));
+        rules.zip(counted).map(|(rule, records)| RuleCount { rule: rule.to_owned(), records }).collect()
+    }
+}
+
+impl Ledger {
+    /// A record of `n_bytes` is in the open segment.
+    pub(crate) fn record(&self, rule: usize, n_bytes: u64) {
+        let mut entries = self.entries.lock();
+        entries.counters.records += 1;
+        entries.counters.bytes += n_bytes;
+        if entries.rules.len() <= rule {
+            entries.rules.resize(rule + 1, 0);
+        }
+        entries.rules[rule] += 1;
+    }
+
+    /// A segment was sealed.
+    pub(crate) fn segment(&self) {
+        self.entries.lock().counters.segments += 1;
+    }
+
+    /// A record was to be captured and is not.
+    pub(crate) fn lose(&self, tap: &str, reason: &str) {
+        let mut entries = self.entries.lock();
+        entries.counters.lost += 1;
+        entries.count(tap, reason);
+    }
+
+    /// What a tap was given cannot be captured.
+    pub(crate) fn refuse(&self, tap: &str, reason: &str) {
+        let mut entries = self.entries.lock();
+        entries.counters.refused += 1;
+        entries.count(tap, reason);
+    }
+
+    /// Something was amiss, and the record was written all the same.
+    pub(crate) fn remark(&self, tap: &str, remark: &str) {
+        self.entries.lock().count(tap, remark);
+    }
+
+    /// Ends the capture: switches the taps off and says so, unless it had ended before.
+    pub(crate) fn end(&self, reason: &str, at_ns: u64) {
+        let mut entries = self.entries.lock();
+        if entries.end.is_none() {
+            entries.end = Some(End { reason: reason.to_owned(), at_ns });
+            page::set_on(false);
+        }
+    }
+
+    /// Ends it because something went wrong, which the user hears of.
+    pub(crate) fn fail(&self, reason: &str, at_ns: u64) {
+        self.end(reason, at_ns);
+        let mut entries = self.entries.lock();
+        entries.last_error = Some(reason.to_owned());
+        drop(entries);
+        notice(&format!("capture ended: {reason}"));
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.entries.lock().end.is_some()
+    }
+
+    pub(crate) fn balance(&self) -> Balance {
+        let entries = self.entries.lock();
+        let loss = |((tap, reason), count): (&(String, String), &u64)| Loss {
+            tap: tap.clone(),
+            reason: reason.clone(),
+            count: *count,
+        };
+        Balance {
+            counters: entries.counters,
+            losses: entries.losses.iter().map(loss).collect(),
+            rules: entries.rules.clone(),
+            end: entries.end.clone(),
+            last_error: entries.last_error.clone(),
+        }
+    }
+}
+
+impl Entries {
+    fn count(&mut self, tap: &str, reason: &str) {
+        let full = self.losses.len() >= MAX_LOSSES;
+        let key = (tap.to_owned(), reason.to_owned());
+        if full && !self.losses.contains_key(&key) {
+            *self.losses.entry((String::new(), reason.to_owned())).or_default() += 1;
+        } else {
+            *self.losses.entry(key).or_default() += 1;
+        }
+        // One line per kind of loss: 700 taps that all meet a sparse tensor are one thing to know. Reasons may carry
+        // shapes, so their number is bounded, too.
+        if self.said.len() < 100 && self.said.insert(reason.to_owned()) {
+            notice(&format!("tap {tap:?}: {reason}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_end_stays() {
+        let ledger = Ledger::default();
+        ledger.end("steps done", 7);
+        ledger.end("exit", 8);
+        assert_eq!(ledger.balance().end, Some(End { reason: "steps done".into(), at_ns: 7 }));
+    }
+
+    #[test]
+    fn losses_are_told_apart_by_tap_and_reason_up_to_a_bound() {
+        let ledger = Ledger::default();
+        for i in 0..MAX_LOSSES + 5 {
+            ledger.lose(&format!("t{i}"), "full");
+        }
+        ledger.lose("t0", "full");
+        ledger.refuse("t0", "it is sparse");
+        let balance = ledger.balance();
+        assert_eq!((balance.counters.lost, balance.counters.refused), (MAX_LOSSES as u64 + 6, 1));
+        let count = |tap: &str, reason: &str| {
+            balance.losses.iter().find(|l| l.tap == tap && l.reason == reason).map(|l| l.count)
+        };
+        assert_eq!(
+            (count("t0", "full"), count("", "full"), count("", "it is sparse")),
+            (Some(2), Some(5), Some(1))
+        );
+    }
+
+    #[test]
+    fn rules_that_never_captured_are_named() {
+        let ledger = Ledger::default();
+        ledger.record(1, 10);
+        let counts = ledger.balance().rule_counts(["a", "b", "c"].into_iter());
+        assert_eq!(counts.iter().map(|c| c.records).collect::<Vec<_>>(), [0, 1, 0]);
+    }
+}

@@ -1,0 +1,236 @@
+//! The one state of the process: its configuration, who it is, its taps, and the capture that is on or was last.
+//!
+//! One lock guards it, for the time of a decision, never while bytes are copied or anything is waited for. `fork` takes
+//! that lock first, so that a child finds it in order; everything else that a lock guards belongs to an engine, which
+//! a child leaves behind.
+#![expect(unsafe_code, reason = "fork handlers")]
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::identity::{self, Origin, Who};
+use crate::ledger::Ledger;
+use crate::notice::notice;
+use crate::page;
+use crate::ranks::RankSet;
+use crate::select::{Plan, Selection};
+use crate::steps::Steps;
+use crate::sync::{Mutex, MutexGuard};
+use std::cell::UnsafeCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Once};
+
+/// The most names that `capture(name, …)` may bring up: a name built per request must not fill the memory.
+const MAX_TAPS: usize = 100_000;
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::new()));
+
+pub(crate) fn lock() -> MutexGuard<'static, State> {
+    STATE.lock()
+}
+
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) who: Who,
+    /// Whether the host was asked who this process is, since the capture was switched on.
+    pub(crate) settled: bool,
+    /// Versions of what this process runs, by name.
+    pub(crate) versions: BTreeMap<String, String>,
+    /// How often a capture was switched on.
+    pub(crate) switchings: u32,
+    pub(crate) session: Option<Session>,
+    taps: Vec<TapState>,
+    by_name: HashMap<Arc<str>, TapId>,
+    /// Moves with every session, so that taps know their plan is stale.
+    epoch: u64,
+}
+
+/// A tap's place in the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TapId(usize);
+
+struct TapState {
+    name: Arc<str>,
+    epoch: u64,
+    plan: Option<Plan>,
+    step: u64,
+    /// Calls in that step.
+    calls: u64,
+}
+
+/// One switching-on.
+pub(crate) struct Session {
+    pub(crate) run: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) selection: Arc<Selection>,
+    pub(crate) ranks: RankSet,
+    pub(crate) steps: Steps,
+    /// The process's step count when it was switched on.
+    pub(crate) base_step: u64,
+    pub(crate) started_ns: u64,
+    /// Bytes handed to the engine, against the budget.
+    pub(crate) staged_bytes: u64,
+    pub(crate) ledger: Arc<Ledger>,
+    /// From the first record on.
+    pub(crate) engine: Option<Arc<Engine>>,
+    /// Whether [`Session::ranks`] were asked.
+    pub(crate) rank_is_checked: bool,
+}
+
+/// A call of a tap that the selection may want.
+pub(crate) struct Firing<'a> {
+    pub(crate) name: Arc<str>,
+    pub(crate) plan: &'a Plan,
+    pub(crate) step: u64,
+    pub(crate) abs_step: u64,
+    pub(crate) call: u64,
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            config: Config::default(),
+            who: Who::unknown(),
+            settled: false,
+            versions: BTreeMap::new(),
+            switchings: 0,
+            session: None,
+            taps: Vec::new(),
+            by_name: HashMap::new(),
+            epoch: 0,
+        }
+    }
+
+    /// The tap of that name; `None` where there are too many names.
+    pub(crate) fn tap(&mut self, name: &str) -> Option<TapId> {
+        if let Some(id) = self.by_name.get(name) {
+            return Some(*id);
+        }
+        if self.taps.len() >= MAX_TAPS {
+            return None;
+        }
+        let (id, name) = (TapId(self.taps.len()), Arc::<str>::from(name));
+        self.taps.push(TapState { name: Arc::clone(&name), epoch: 0, plan: None, step: 0, calls: 0 });
+        self.by_name.insert(name, id);
+        Some(id)
+    }
+
+    /// Begins a session and lets the taps see it.
+    pub(crate) fn begin(&mut self, session: Session) {
+        self.session = Some(session);
+        self.settled = false;
+        self.epoch += 1;
+        page::set_on(true);
+    }
+
+    /// The session, where it is on.
+    pub(crate) fn active(&mut self) -> Option<&mut Session> {
+        self.session.as_mut().filter(|session| !session.ledger.has_ended())
+    }
+
+    /// What the session's selection means for the tap; `None` where no rule names it.
+    pub(crate) fn plan(&mut self, tap: TapId) -> Option<&Plan> {
+        let session = self.session.as_ref()?;
+        let tap = &mut self.taps[tap.0];
+        if tap.epoch != self.epoch {
+            let plan = Plan::new(&session.selection, &tap.name);
+            (tap.epoch, tap.plan) = (self.epoch, Some(plan).filter(|plan| !plan.is_empty()));
+            (tap.step, tap.calls) = (0, 0);
+        }
+        tap.plan.as_ref()
+    }
+
+    /// Counts a call of the tap; `None` where no rule names it.
+    pub(crate) fn fire(&mut self, tap: TapId, abs_step: u64) -> Option<(Firing<'_>, &mut Session)> {
+        self.plan(tap)?;
+        let session = self.session.as_mut()?;
+        let tap = &mut self.taps[tap.0];
+        let plan = tap.plan.as_ref()?;
+        let step = abs_step.wrapping_sub(session.base_step);
+        if tap.step != step {
+            (tap.step, tap.calls) = (step, 0);
+        }
+        let call = tap.calls;
+        tap.calls += 1;
+        Some((Firing { name: Arc::clone(&tap.name), plan, step, abs_step, call }, session))
+    }
+
+    /// The tap's name.
+    pub(crate) fn name_of(&self, tap: TapId) -> &Arc<str> {
+        &self.taps[tap.0].name
+    }
+
+    /// In a child of fork: the same capture under a new process, with files, counters and memory of its own. The
+    /// parent's engine is left where it is; its threads do not exist here, and its locks may be held by them.
+    fn restart_in_child(&mut self) {
+        self.epoch += 1;
+        let Some(session) = &mut self.session else { return };
+        if let Some(engine) = session.engine.take() {
+            std::mem::forget(engine);
+        }
+        let parents = std::mem::take(&mut session.ledger);
+        std::mem::forget(parents);
+        if page::is_on() {
+            session.staged_bytes = 0;
+            session.rank_is_checked = false;
+            self.settled = false;
+        } else {
+            self.session = None;
+        }
+    }
+}
+
+/// Registers what a fork has to do, once per process tree.
+pub(crate) fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handlers are functions that live as long as this library, which is never unloaded once Python
+        // or a Rust engine has it.
+        let refused = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        if refused != 0 {
+            notice("pthread_atfork was refused: do not fork while a capture is on");
+        }
+    });
+}
+
+/// The guard that `before` took, until the fork is over. Only ever touched by the thread that forks, which holds the
+/// lock meanwhile.
+struct Held(UnsafeCell<Option<MutexGuard<'static, State>>>);
+
+// SAFETY: whoever touches it holds the state's lock, see above.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(None));
+
+extern "C" fn before() {
+    let guard = lock();
+    // SAFETY: we hold the lock.
+    unsafe { *HELD.0.get() = Some(guard) };
+}
+
+extern "C" fn in_parent() {
+    // SAFETY: `before` took the lock on this very thread.
+    drop(unsafe { (*HELD.0.get()).take() });
+}
+
+extern "C" fn in_child() {
+    // SAFETY: this thread is the copy of the one that took the lock.
+    if let Some(mut state) = unsafe { (*HELD.0.get()).take() } {
+        let renewed = page::renew_in_child();
+        state.restart_in_child();
+        if !renewed {
+            state.session = None;
+        }
+    }
+}
+
+/// The name of the next run: as asked for, or derived from what the ranks of the job share.
+pub(crate) fn run_name(state: &State, asked: Option<String>) -> String {
+    asked.unwrap_or_else(|| {
+        let get = |name: &str| match name {
+            "TPCAPTURE_RUN" => state.config.run.clone().map(Into::into),
+            _ => std::env::var_os(name),
+        };
+        identity::run_name(get, &state.who, state.switchings, &Origin::of_this_process())
+    })
+}

@@ -1,0 +1,251 @@
+//! The writer thread: takes pieces from the ring and appends them to segments, until the ring is closed.
+//!
+//! It is the only thread that touches files. Whatever goes wrong here ends the capture, is said once and is kept in
+//! the ledger; the ring is drained to the end, so that nobody waits for a writer that has given up.
+#![expect(unsafe_code, reason = "reads the ring's ranges, and masks signals")]
+
+use crate::config::MinFree;
+use crate::engine::{Draft, Engine, Piece};
+use crate::ledger::Ledger;
+use crate::manifest::{Manifest, State};
+use crate::record::Identity;
+use crate::ring::{Next, Range};
+use crate::rundir::{RunDir, RunDirError};
+use crate::segment::{SegmentWriter, WriteError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many bytes may be written before free space is asked for again.
+const SPACE_INTERVAL: u64 = 64 << 20;
+
+/// What a writer has to know beside what comes through the ring.
+pub(crate) struct Assignment {
+    /// The directory that holds runs.
+    pub(crate) dir: PathBuf,
+    pub(crate) identity: Identity,
+    pub(crate) min_free: MinFree,
+    /// The manifest as it stands at the start.
+    pub(crate) manifest: Manifest,
+    /// The selection's rules, as written.
+    pub(crate) rules: Vec<String>,
+    pub(crate) ledger: Arc<Ledger>,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// Where the system has no thread to give.
+pub(crate) fn spawn(engine: Arc<Engine>, assignment: Assignment) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("tpcapture-writer".into());
+    thread.spawn(move || run(&engine, assignment)).map(drop)
+}
+
+fn run(engine: &Engine, assignment: Assignment) {
+    mask_signals();
+    let ledger = Arc::clone(&assignment.ledger);
+    let mut writer = None;
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        let writer = writer.insert(Writer::open(assignment)?);
+        engine.ring.warm();
+        writer.write_all(engine)
+    }));
+    let failure = match result {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure.to_string()),
+        Err(panic) => Some(format!("the writer panicked: {}", panic_text(&*panic))),
+    };
+    if let Some(failure) = &failure {
+        ledger.fail(failure, now_ns());
+        engine.note_failure(failure);
+        engine.ring.close();
+        // A second panic is a second look at the same fault.
+        let _ = catch_unwind(AssertUnwindSafe(|| drain(engine, &ledger, failure)));
+    }
+    if let Some(mut writer) = writer {
+        let sealed = catch_unwind(AssertUnwindSafe(|| writer.finish()));
+        if let Ok(Err(error)) = sealed
+            && failure.is_none()
+        {
+            ledger.fail(&error.to_string(), now_ns());
+            engine.note_failure(&error.to_string());
+        }
+    }
+    engine.note_finished();
+}
+
+/// Counts what will not be written.
+fn drain(engine: &Engine, ledger: &Ledger, reason: &str) {
+    while let Next::Range(range) = engine.ring.next(None) {
+        match &range.payload {
+            Piece::First(draft) => ledger.lose(&draft.record.tap, reason),
+            Piece::More | Piece::Abandon => {}
+            Piece::Seal => engine.note_sealed(),
+        }
+        engine.note_moved(range.n_bytes() as u64);
+        engine.ring.free(range);
+    }
+}
+
+/// Why a writer stops.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("disk: {0}")]
+    Dir(#[from] RunDirError),
+    #[error("disk: {0}")]
+    Write(#[from] WriteError),
+    #[error("disk: {0}")]
+    Other(#[from] std::io::Error),
+    #[error("disk: {available} of {total} bytes free, less than TPCAPTURE_MIN_FREE={limit}, at {path:?}")]
+    Space { available: u64, total: u64, limit: MinFree, path: PathBuf },
+}
+
+struct Writer {
+    dir: RunDir,
+    segments: SegmentWriter,
+    n_segments: u64,
+    assignment: Assignment,
+    /// The record that is being written, its bytes still to come.
+    open: Option<(Box<Draft>, u64)>,
+    /// Bytes until free space is asked for.
+    unasked: u64,
+}
+
+impl Writer {
+    fn open(assignment: Assignment) -> Result<Self, Failure> {
+        let dir = RunDir::create(&assignment.dir, &assignment.identity.run)?;
+        let segments = SegmentWriter::new(dir.clone(), assignment.identity.clone());
+        let mut writer = Self { dir, segments, n_segments: 0, assignment, open: None, unasked: 0 };
+        writer.check_space(0)?;
+        writer.write_manifest()?;
+        Ok(writer)
+    }
+
+    fn write_all(&mut self, engine: &Engine) -> Result<(), Failure> {
+        loop {
+            match engine.ring.next(self.segments.deadline()) {
+                Next::Range(range) => {
+                    let n_bytes = range.n_bytes() as u64;
+                    let taken = self.take(engine, &range);
+                    let asked = matches!(range.payload, Piece::Seal);
+                    engine.ring.free(range);
+                    engine.note_moved(n_bytes);
+                    taken?;
+                    if asked {
+                        engine.note_sealed();
+                    }
+                }
+                Next::Timeout => self.segments.seal()?,
+                Next::Closed => return Ok(()),
+            }
+            self.note_segments()?;
+        }
+    }
+
+    fn take(&mut self, engine: &Engine, range: &Range<Piece>) -> Result<(), Failure> {
+        match &range.payload {
+            Piece::First(draft) => {
+                self.check_space(draft.n_bytes)?;
+                self.segments.begin(&draft.record, draft.dtype, &draft.shape, draft.n_bytes)?;
+                self.open = Some((draft.clone(), draft.n_bytes));
+            }
+            Piece::More => {}
+            Piece::Abandon => {
+                self.open = None;
+                self.segments.abandon()?;
+            }
+            Piece::Seal => self.segments.seal()?,
+        }
+        let (from, n_bytes) = engine.ring.bytes_of(range);
+        if n_bytes > 0 {
+            // SAFETY: a published range, ours until it is freed; producers write to it no more.
+            self.segments.append(unsafe { std::slice::from_raw_parts(from, n_bytes) })?;
+        }
+        if let Some((draft, missing)) = &mut self.open {
+            *missing -= n_bytes as u64;
+            if *missing == 0 {
+                self.segments.finish()?;
+                self.assignment.ledger.record(draft.rule, draft.n_bytes);
+                self.open = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the manifest abreast of the segments.
+    fn note_segments(&mut self) -> Result<(), Failure> {
+        while self.n_segments < self.segments.segments() {
+            self.n_segments += 1;
+            self.assignment.ledger.segment();
+            if self.n_segments == self.segments.segments() {
+                self.write_manifest()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every so many bytes: is there still room, beside the `n_bytes` to come?
+    fn check_space(&mut self, n_bytes: u64) -> Result<(), Failure> {
+        self.unasked = self.unasked.saturating_sub(n_bytes);
+        if self.unasked > 0 {
+            return Ok(());
+        }
+        self.unasked = SPACE_INTERVAL;
+        let space = self.dir.space()?;
+        let limit = self.assignment.min_free;
+        if space.available.saturating_sub(n_bytes) < limit.bytes_of(space.total) {
+            let path = self.dir.path().to_owned();
+            return Err(Failure::Space { available: space.available, total: space.total, limit, path });
+        }
+        Ok(())
+    }
+
+    fn write_manifest(&mut self) -> Result<(), Failure> {
+        let balance = self.assignment.ledger.balance();
+        let manifest = &mut self.assignment.manifest;
+        manifest.rules = balance.rule_counts(self.assignment.rules.iter().map(String::as_str));
+        manifest.counters = balance.counters;
+        manifest.losses = balance.losses;
+        manifest.last_error = balance.last_error;
+        if let Some(end) = balance.end {
+            manifest.state = State::Ended;
+            manifest.ended_ns = Some(end.at_ns);
+            manifest.end_reason = Some(end.reason);
+        }
+        manifest.write(&self.dir, &self.assignment.identity.stem())?;
+        Ok(())
+    }
+
+    /// Seals what is complete and writes the last manifest.
+    fn finish(&mut self) -> Result<(), Failure> {
+        let sealed = self.segments.seal();
+        let noted = self.note_segments();
+        self.write_manifest()?;
+        sealed?;
+        noted
+    }
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Leaves every signal to the threads of the model. SIGXFSZ, blocked, turns a file that grew too large into an error.
+fn mask_signals() {
+    // SAFETY: fills the set before using it; the mask is this thread's own.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}

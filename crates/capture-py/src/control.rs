@@ -1,0 +1,116 @@
+//! Switching from inside the process, and the command.
+
+use crate::host;
+use capture_core::control::{self, Request};
+use capture_core::select::Selection;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Reads the environment; called once, by the package's import.
+#[pyfunction]
+pub(crate) fn start() {
+    capture_core::notice::set_sink(host::print_notice);
+    control::start(|name| std::env::var_os(name));
+}
+
+/// Switches a capture on and returns the directory its run will have.
+///
+/// ValueError: `select`, `ranks`, `steps` or `run` does not parse. RuntimeError: a capture is on already, or
+/// `TPCAPTURE=never`.
+#[pyfunction]
+#[pyo3(signature = (dir, select=None, ranks=None, steps=None, run=None))]
+pub(crate) fn switch_on(
+    dir: PathBuf,
+    select: Option<&str>,
+    ranks: Option<&str>,
+    steps: Option<&str>,
+    run: Option<String>,
+) -> PyResult<PathBuf> {
+    fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> PyResult<T> {
+        text.parse().map_err(|error| PyValueError::new_err(format!("{name}={text:?}: {error}")))
+    }
+    if let Some(run) = run.as_deref().filter(|run| !capture_core::config::is_run_name(run)) {
+        return Err(PyValueError::new_err(format!(
+            "run={run:?}: expected one path component of letters, digits, '.', '_' and '-' that does not start with '.'"
+        )));
+    }
+    let request = Request {
+        dir,
+        run,
+        selection: select.map_or_else(|| Ok(Selection::everything()), |text| parse("select", text))?,
+        ranks: parse("ranks", ranks.unwrap_or("all"))?,
+        steps: parse("steps", steps.unwrap_or("all"))?,
+    };
+    control::switch_on(request).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// Ends the capture that is on and returns once it is sealed; what went wrong in it, or None.
+#[pyfunction]
+pub(crate) fn switch_off(py: Python<'_>, reason: &str) -> Option<String> {
+    py.detach(|| control::switch_off(reason)).err()
+}
+
+/// Return once everything captured before is in sealed files; what went wrong in this capture, or None.
+#[pyfunction]
+pub(crate) fn flush(py: Python<'_>) -> Option<String> {
+    py.detach(control::flush).err()
+}
+
+/// How this process stands: state ('off', 'armed', 'capturing' or 'ended'), run, step, abs_step, rank, world, mesh,
+/// counters, losses, rules, end_reason, last_error.
+#[pyfunction]
+pub(crate) fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let status = control::status();
+    let of = |pairs: &[(&str, u64)]| -> PyResult<Bound<'_, PyDict>> {
+        let dict = PyDict::new(py);
+        for (key, value) in pairs {
+            dict.set_item(key, value)?;
+        }
+        Ok(dict)
+    };
+    let counters = status.counters;
+    let losses = status.losses.iter().map(|loss| {
+        let dict = of(&[("count", loss.count)])?;
+        dict.set_item("tap", &loss.tap)?;
+        dict.set_item("reason", &loss.reason)?;
+        Ok(dict)
+    });
+    let rules = status.rules.iter().map(|rule| {
+        let dict = of(&[("records", rule.records)])?;
+        dict.set_item("rule", &rule.rule)?;
+        Ok(dict)
+    });
+    let mesh = status.who.mesh.dims.iter().map(|dim| (dim.name.as_str(), (dim.coord, dim.size)));
+    let dict = PyDict::new(py);
+    dict.set_item("state", status.state)?;
+    dict.set_item("run", status.run)?;
+    dict.set_item("step", status.step)?;
+    dict.set_item("abs_step", status.abs_step)?;
+    dict.set_item("rank", status.who.rank)?;
+    dict.set_item("world", status.who.world)?;
+    dict.set_item("mesh", mesh.collect::<std::collections::HashMap<_, _>>())?;
+    dict.set_item(
+        "counters",
+        of(&[
+            ("records", counters.records),
+            ("bytes", counters.bytes),
+            ("segments", counters.segments),
+            ("lost", counters.lost),
+            ("refused", counters.refused),
+        ])?,
+    )?;
+    dict.set_item("losses", losses.collect::<PyResult<Vec<_>>>()?)?;
+    dict.set_item("rules", rules.collect::<PyResult<Vec<_>>>()?)?;
+    dict.set_item("end_reason", status.end_reason)?;
+    dict.set_item("last_error", status.last_error)?;
+    Ok(dict)
+}
+
+/// Runs the command `tpcapture` with these arguments, the first of which is its name; its exit status.
+#[pyfunction]
+pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| capture_cli::main(arguments))
+}

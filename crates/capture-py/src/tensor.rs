@@ -1,0 +1,184 @@
+//! From whatever a model calls a tensor to a view of its memory.
+//!
+//! How a type is to be asked is found out once per type: by DLPack's C exchange API (torch from 2.10 on, about 80 ns),
+//! by torch's own attributes (older torch), by NumPy's array interface (NumPy: DLPack refuses its read-only arrays and
+//! does not know ml_dtypes), or by `__dlpack__` (JAX, CuPy, anything else).
+
+use crate::{exchange, interface};
+use capture_core::view::{Element, TensorView, ViewError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyType};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// A described tensor, and whatever keeps its memory alive.
+pub(crate) struct Tensor {
+    pub(crate) data: *const u8,
+    pub(crate) element: Element,
+    pub(crate) shape: Vec<u64>,
+    /// In items.
+    pub(crate) strides: Vec<i64>,
+    /// What to hold on to until the copy is done, where it is more than the argument itself.
+    pub(crate) keep: Option<Box<dyn std::any::Any>>,
+}
+
+impl Tensor {
+    /// The view of it.
+    pub(crate) fn view(&self) -> Result<TensorView<'_>, ViewError> {
+        #[expect(unsafe_code, reason = "the framework vouches for its tensor")]
+        // SAFETY: the framework described memory that lives as long as the object, which the caller of the hook holds,
+        // or `keep` does. That another thread may resize it while the GIL is released is documented.
+        unsafe {
+            TensorView::new(self.data, self.element, &self.shape, &self.strides, "cpu")
+        }
+    }
+}
+
+/// How the tensors of one type are asked.
+#[derive(Clone, Copy)]
+enum Manner {
+    Exchange { api: exchange::Api, is_torch: bool },
+    TorchAttributes,
+    ArrayInterface,
+    DLPack,
+    CudaArrayInterface,
+    Unknown,
+}
+
+/// Describes a tensor; the error says why it cannot be captured.
+pub(crate) fn describe(object: &Bound<'_, PyAny>) -> Result<Tensor, String> {
+    let manner = manner(object).map_err(|error| spoken(object.py(), &error))?;
+    let described = match manner {
+        Manner::Exchange { api, is_torch } => {
+            let tensor = api.describe(object)?;
+            if is_torch {
+                refuse_lazy_bits(object, tensor.element)?;
+            }
+            return Ok(tensor);
+        }
+        Manner::TorchAttributes => return torch_attributes(object),
+        Manner::ArrayInterface => return interface::describe(object),
+        Manner::DLPack => exchange::describe_by_protocol(object),
+        Manner::CudaArrayInterface => Err(on_device("a CUDA device")),
+        Manner::Unknown => {
+            let name =
+                object.get_type().fully_qualified_name().map_err(|error| spoken(object.py(), &error))?;
+            Err(format!("expected a tensor (DLPack or the array interface), found {name}"))
+        }
+    }?;
+    Ok(described)
+}
+
+/// The words for a tensor that is not in host memory.
+pub(crate) fn on_device(device: &str) -> String {
+    format!("it is on {device}; only tensors in host memory are captured so far")
+}
+
+/// A Python error as a reason, in one line.
+pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
+    let text = error.value(py).to_string();
+    let line = text.lines().next().unwrap_or_default().trim();
+    if line.is_empty() { error.get_type(py).to_string() } else { line.to_owned() }
+}
+
+/// By the types' addresses. The types are kept alive, so that an address names one type for ever.
+type Manners = HashMap<usize, (Py<PyType>, Manner)>;
+
+fn manner(object: &Bound<'_, PyAny>) -> PyResult<Manner> {
+    static MANNERS: PyOnceLock<Mutex<Manners>> = PyOnceLock::new();
+    let py = object.py();
+    let kind = object.get_type();
+    let manners = MANNERS.get_or_init(py, Mutex::default);
+    let known = |address| {
+        let manners = manners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        manners.get(&address).map(|(_, manner)| *manner)
+    };
+    let address = kind.as_ptr() as usize;
+    if let Some(manner) = known(address) {
+        return Ok(manner);
+    }
+    // Python code may run here: nothing is locked.
+    let manner = find_manner(&kind)?;
+    let mut manners = manners.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    manners.insert(address, (kind.unbind(), manner));
+    Ok(manner)
+}
+
+fn find_manner(kind: &Bound<'_, PyType>) -> PyResult<Manner> {
+    let is_torch = is_torch(kind)?;
+    if let Some(api) = exchange::Api::of(kind)? {
+        return Ok(Manner::Exchange { api, is_torch });
+    }
+    let manner = if is_torch {
+        Manner::TorchAttributes
+    } else if kind.hasattr("__array_interface__")? {
+        Manner::ArrayInterface
+    } else if kind.hasattr("__dlpack__")? {
+        Manner::DLPack
+    } else if kind.hasattr("__cuda_array_interface__")? {
+        Manner::CudaArrayInterface
+    } else {
+        Manner::Unknown
+    };
+    Ok(manner)
+}
+
+/// Whether the type is `torch.Tensor` or derives from it, found without importing torch.
+fn is_torch(kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    for base in kind.mro() {
+        let base = base.cast_into::<PyType>()?;
+        if base.name()? == "Tensor" && base.module()? == "torch" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// torch keeps conjugation and negation as bits beside the data, which no protocol passes on: the bytes would silently
+/// be those of another tensor.
+fn refuse_lazy_bits(tensor: &Bound<'_, PyAny>, element: Element) -> Result<(), String> {
+    let py = tensor.py();
+    let ask = |name| -> PyResult<bool> { tensor.call_method0(name)?.extract() };
+    let is_complex = element == Element::Complex128 || element == Element::Plain(capture_core::Dtype::C64);
+    let asked = || -> PyResult<Option<&str>> {
+        if is_complex && ask(pyo3::intern!(py, "is_conj"))? {
+            return Ok(Some("its conjugate bit is set: capture x.resolve_conj()"));
+        }
+        Ok(ask(pyo3::intern!(py, "is_neg"))?.then_some("its negative bit is set: capture x.resolve_neg()"))
+    };
+    match asked() {
+        Ok(None) => Ok(()),
+        Ok(Some(reason)) => Err(reason.to_owned()),
+        Err(error) => Err(spoken(py, &error)),
+    }
+}
+
+/// torch before 2.10.
+fn torch_attributes(tensor: &Bound<'_, PyAny>) -> Result<Tensor, String> {
+    let py = tensor.py();
+    let asked = || -> PyResult<Result<Tensor, String>> {
+        let layout = tensor.getattr("layout")?.to_string();
+        if layout != "torch.strided" {
+            return Ok(Err(format!("its layout is {layout}, not torch.strided")));
+        }
+        let device = tensor.getattr("device")?.to_string();
+        if device != "cpu" {
+            return Ok(Err(on_device(&device)));
+        }
+        let name = tensor.getattr("dtype")?.to_string();
+        let Some(element) = interface::element_by_name(name.trim_start_matches("torch.")) else {
+            return Ok(Err(format!("its dtype {name} has no place in a safetensors file")));
+        };
+        Ok(Ok(Tensor {
+            data: tensor.call_method0("data_ptr")?.extract::<usize>()? as *const u8,
+            element,
+            shape: tensor.getattr("shape")?.cast::<PyTuple>()?.extract()?,
+            strides: tensor.call_method0("stride")?.extract()?,
+            keep: None,
+        }))
+    };
+    let described = asked().map_err(|error| spoken(py, &error))??;
+    refuse_lazy_bits(tensor, described.element)?;
+    Ok(described)
+}

@@ -1,0 +1,33 @@
+"""Capture tensors of tensor-parallel models on live servers, and find out what is wrong with them.
+
+    import tpcapture
+
+    tpcapture.capture("layers.0.attn.q", q)                    # the hook; off, it costs one atomic load
+    q_tap = tpcapture.tap("layers.0.attn.q", placement="S(1)")  # the same, resolved once
+    q_tap(q)
+    tpcapture.step()                                            # a forward pass begins
+
+What is captured, where it goes and which ranks take part is said by the TPCAPTURE variables when the process starts,
+or by `capturing()`. Nothing raises into the model, unless TPCAPTURE_STRICT=1.
+"""
+
+from tpcapture._capturing import capturing
+from tpcapture._native import CaptureError, capture, flush, start, status, step, tap
+from tpcapture._run import Point, Record, Run, open
+
+__all__ = [
+    "CaptureError",
+    "Point",
+    "Record",
+    "Run",
+    "capture",
+    "capturing",
+    "flush",
+    "open",
+    "status",
+    "step",
+    "tap",
+]
+
+start()
+del start

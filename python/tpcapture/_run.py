@@ -1,0 +1,167 @@
+"""Reading a run: `open(path)["layers.0.attn.q", 12].ranks[3].numpy()`."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpcapture import _native
+from tpcapture._dtype import NAMES, SUB_BYTE_BITS, numpy_dtype, unpacked
+
+if TYPE_CHECKING:
+    import numpy
+    import torch
+
+
+@dataclass(frozen=True)
+class Record:
+    """One tensor captured on one rank."""
+
+    tap: str
+    step: int
+    abs_step: int
+    call: int
+    seq: int
+    time_ns: int
+    placement: str | None
+    rows: int | None
+    full_rows: int | None
+    strides: list[int]
+    device: str
+    encoding: str | None
+    crc32: int
+    dtype: str
+    """safetensors' name: BF16, F8_E4M3, …"""
+    shape: list[int]
+    """As stored: packed dtypes in elements, complex128 with a trailing 2."""
+    rank: int | None
+    """Global rank; None is unknown."""
+    world: int | None
+    mesh: dict[str, tuple[int, int]]
+    """Coordinate and size by dimension."""
+    process: str
+    _run: _native.Run = field(repr=False, compare=False)
+    _number: int = field(repr=False, compare=False)
+    _mmap: bool = field(repr=False, compare=False)
+
+    def bytes(self) -> bytearray:
+        """The record's bytes: little-endian, C-ordered, copied. OSError where they cannot be read."""
+        return self._run.read(self._number)
+
+    def numpy(self) -> "numpy.ndarray[Any, Any]":
+        """The tensor as a NumPy array.
+
+        A read-only view of the file where the run is mapped and elements are whole bytes, a copy otherwise. bf16, fp8,
+        fp6 and fp4 are ml_dtypes' (ImportError where that package is missing); fp6 and fp4 are unpacked to one element
+        per byte, as ml_dtypes has them.
+        """
+        import numpy as np
+
+        is_complex128 = self.encoding == "complex128"
+        dtype = np.dtype("complex128") if is_complex128 else numpy_dtype(self.dtype)
+        shape = self.shape[:-1] if is_complex128 else self.shape
+        if self.dtype in SUB_BYTE_BITS:
+            return unpacked(self.bytes(), SUB_BYTE_BITS[self.dtype]).view(dtype).reshape(shape)
+        path, offset, length = self._run.place(self._number)
+        if self._mmap and length > 0:
+            # A plain array: a memmap would pass its class on to everything computed from it.
+            mapped = np.memmap(path, mode="r", dtype=np.uint8, offset=offset, shape=(length,))
+            return np.asarray(mapped).view(dtype).reshape(shape)
+        return np.frombuffer(self.bytes(), dtype=np.uint8).view(dtype).reshape(shape)
+
+    def torch(self) -> "torch.Tensor":
+        """The tensor as a torch tensor on the CPU, copied.
+
+        fp4 is torch's `float4_e2m1fn_x2`, two elements in one. TypeError where torch has no such dtype (fp6).
+        """
+        import torch
+
+        name, shape = NAMES[self.dtype], self.shape
+        if self.encoding == "complex128":
+            name, shape = "complex128", shape[:-1]
+        elif self.dtype == "F4":
+            name, shape = "float4_e2m1fn_x2", [*shape[:-1], shape[-1] // 2]
+        dtype = getattr(torch, name, None)
+        if dtype is None:
+            raise TypeError(f"torch {torch.__version__} has no dtype for {self.dtype}")
+        if 0 in shape:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self.bytes(), dtype=torch.uint8).view(dtype).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one tap captured at one call of one step, on all ranks."""
+
+    tap: str
+    step: int
+    call: int
+    records: list[Record]
+    """More than one of a rank where its process was restarted."""
+
+    @property
+    def ranks(self) -> dict[int | None, Record]:
+        """The records by global rank, of several of one rank the latest; None is an unknown rank."""
+        return {record.rank: record for record in sorted(self.records, key=lambda record: record.time_ns)}
+
+
+class Run:
+    """An open run: `run[tap]`, `run[tap, step]` or `run[tap, step, call]` is a `Point`."""
+
+    def __init__(self, path: str | os.PathLike[str], *, mmap: bool = True) -> None:
+        """See `open`."""
+        native = _native.Run(os.fspath(path), mmap)
+        self.path = Path(native.path)
+        """The run directory."""
+        self.errors: list[tuple[str, str]] = [(str(file), reason) for file, reason in native.errors()]
+        """Files that could not be read, wholly or in part, and why."""
+        self.manifests: dict[str, dict[str, Any]] = {
+            process: json.loads(text) for process, text in native.manifests()
+        }
+        """By process."""
+        self._points: dict[tuple[str, int, int], Point] = {}
+        for number, known in enumerate(native.records()):
+            record = Record(**known, _run=native, _number=number, _mmap=mmap)
+            key = (record.tap, record.step, record.call)
+            self._points.setdefault(key, Point(*key, [])).records.append(record)
+
+    @property
+    def taps(self) -> list[str]:
+        """The taps, in capture order."""
+        return list(dict.fromkeys(tap for tap, _, _ in self._points))
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that captured anything."""
+        return sorted({step for _, step, _ in self._points})
+
+    def __iter__(self) -> Iterator[Point]:
+        """All points, in capture order."""
+        return iter(self._points.values())
+
+    def __len__(self) -> int:
+        """How many points there are."""
+        return len(self._points)
+
+    def __getitem__(self, key: str | tuple[str, int] | tuple[str, int, int]) -> Point:
+        """The point of a tap, step (its first if left out) and call (0 if left out). KeyError says what there is."""
+        tap, *rest = key if isinstance(key, tuple) else (key,)
+        step, call = (*rest, *(None, 0)[len(rest) :])
+        steps = sorted({s for t, s, _ in self._points if t == tap})
+        if not steps:
+            raise KeyError(f"no tap {tap!r} in {self.path}; its taps are {self.taps[:20]}")
+        point = self._points.get((tap, steps[0] if step is None else step, call))
+        if point is None:
+            raise KeyError(f"tap {tap!r} has no call {call} in step {step}; its steps are {steps[:20]}")
+        return point
+
+
+def open(path: str | os.PathLike[str], *, mmap: bool = True) -> Run:
+    """Open a run directory, or a directory that holds one run.
+
+    mmap: map the files rather than read them; say False on network file systems. Files that cannot be read are listed
+    in `errors`, the rest is there. OSError where there is no run.
+    """
+    return Run(path, mmap=mmap)
