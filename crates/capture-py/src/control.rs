@@ -50,13 +50,13 @@ pub(crate) fn switch_on(
 /// Ends the capture that is on and returns once it is sealed; what went wrong in it, or None.
 #[pyfunction]
 pub(crate) fn switch_off(py: Python<'_>, reason: &str) -> Option<String> {
-    py.detach(|| control::switch_off(reason)).err()
+    py.detach(|| control::switch_off(reason))
 }
 
 /// Return once everything captured before is in sealed files; what went wrong in this capture, or None.
 #[pyfunction]
 pub(crate) fn flush(py: Python<'_>) -> Option<String> {
-    py.detach(control::flush).err()
+    py.detach(control::flush)
 }
 
 /// How this process stands: state ('off', 'armed', 'capturing' or 'ended'), run, step, abs_step, rank, world, mesh,
