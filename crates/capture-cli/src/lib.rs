@@ -1,1 +1,85 @@
 //! The `tpcapture` command.
+//!
+//! Every command makes an `Output`, which is printed here: what it found on stdout, what went wrong
+//! on stderr, and an exit status of 0 for done, 1 for something found, 2 for what could not be done.
+
+mod number;
+mod output;
+mod progress;
+mod run;
+mod ls;
+mod show;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use output::Output;
+use std::{ffi::OsString, io::Write as _};
+
+/// Captures tensors of tensor-parallel inference servers, and finds out what is wrong with them.
+#[derive(Debug, Parser)]
+#[command(name = "tpcapture", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List what a run holds.
+    Ls(ls::Args),
+    /// Show statistics, histogram and first values of a tap's records.
+    Show(show::Args),
+    /// Hold every record against its checksum.
+    Verify(verify::Args),
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+enum Error {
+    /// The path is no run.
+    #[error(transparent)]
+    Open(#[from] capture_compare::OpenError),
+    /// A record that was readable when the run was opened.
+    #[error(transparent)]
+    File(#[from] capture_compare::FileError),
+    /// No such tap, step or call.
+    #[error("{0}")]
+    NotFound(String),
+}
+
+/// Runs the command of those arguments, the program's name first, and returns its exit status.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are printed in the same way. That nobody reads it any more is no fault.
+            let _ = e.print();
+            return u8::try_from(e.exit_code()).unwrap_or(2);
+        }
+    };
+    let made = match cli.command {
+        Command::Ls(args) => ls::ls(&args),
+        Command::Show(args) => show::show(&args),
+        Command::Verify(args) => verify::verify(&args),
+    };
+    let output = made.unwrap_or_else(|e| Output::failed(&e));
+    print(&output)
+}
+
+/// Prints, and returns the status. A reader that went away (`| head`) is no fault; a disk that is full is.
+fn print(output: &Output) -> u8 {
+    let (mut stdout, mut stderr) = (std::io::stdout().lock(), std::io::stderr().lock());
+    let printed = stdout.write_all(output.text.as_bytes()).and_then(|()| stdout.flush());
+    for note in &output.notes {
+        // Nobody is left to be told.
+        let _ = writeln!(stderr, "{note}");
+    }
+    match printed {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(stderr, "tpcapture: writing the output: {e}");
+            2
+        }
+        _ => output.status,
+    }
+}

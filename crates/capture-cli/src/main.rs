@@ -1,2 +1,7 @@
 //! The `tpcapture` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    capture_cli::main(std::env::args_os()).into()
+}

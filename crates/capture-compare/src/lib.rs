@@ -1,10 +1,44 @@
 //! Offline: open a run, assemble logical tensors, compare, report.
 //!
-//! The modules stand in reading order; each uses only those above it.
+//! The modules stand in reading order, a blank line between the floors; each uses only those above it.
 
 mod source;
 mod segment;
+mod listing;
 pub mod run;
 pub mod decode;
+pub mod summary;
 
+pub mod float;
+pub mod glob;
+
+pub mod layouts;
+pub mod part;
+
+pub mod whole;
+
+pub mod assemble;
+pub mod statistics;
+
+pub mod exact;
+pub mod index;
+pub mod infer;
+pub mod report;
+
+mod gather;
+
+mod pairing;
+
+mod judged;
+
+mod alone;
+mod compare;
+pub mod verdict;
+
+pub use alone::check;
+pub use compare::compare;
+pub use judged::Options;
+pub use layouts::{Layouts, LayoutsError};
+pub use report::Report;
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
+pub use verdict::Verdict;

@@ -217,20 +217,20 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check_error(element: Element, shape: &[u64], strides: &[i64], expected: ViewError) {
+    fn check_error(element: Element, shape: &[u64], strides: &[i64], expected: &ViewError) {
         // SAFETY: a view that is refused is never read.
         let found = unsafe { TensorView::new(std::ptr::null(), element, shape, strides, "cpu") };
-        assert_eq!(found.unwrap_err(), expected);
+        assert_eq!(&found.unwrap_err(), expected);
     }
 
     #[test]
     fn what_cannot_be_copied_is_refused() {
         let f32s = Element::Plain(Dtype::F32);
-        check_error(f32s, &[2, 3], &[3], ViewError::Strides { ndim: 2, found: 1 });
-        check_error(f32s, &[2, 3], &[3, 1], ViewError::Null(6));
-        check_error(f32s, &[1 << 40, 1 << 40], &[1, 1], ViewError::TooLarge(vec![1 << 40, 1 << 40]));
-        check_error(Element::Plain(Dtype::F4), &[2], &[1], ViewError::SubByte(Dtype::F4));
-        check_error(f32s, &[1; 65], &[1; 65], ViewError::Dims(65));
+        check_error(f32s, &[2, 3], &[3], &ViewError::Strides { ndim: 2, found: 1 });
+        check_error(f32s, &[2, 3], &[3, 1], &ViewError::Null(6));
+        check_error(f32s, &[1 << 40, 1 << 40], &[1, 1], &ViewError::TooLarge(vec![1 << 40, 1 << 40]));
+        check_error(Element::Plain(Dtype::F4), &[2], &[1], &ViewError::SubByte(Dtype::F4));
+        check_error(f32s, &[1; 65], &[1; 65], &ViewError::Dims(65));
     }
 
     #[test]

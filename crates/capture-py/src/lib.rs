@@ -7,6 +7,7 @@ mod interface;
 mod tensor;
 mod arguments;
 mod host;
+mod fire;
 mod hook;
 mod control;
 mod run;
@@ -20,15 +21,15 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CaptureError", py.get_type::<errors::CaptureError>())?;
     module.add_class::<hook::TapState>()?;
     module.add_class::<run::Run>()?;
-    module.add("capture", hook::capture_builtin(module)?)?;
-    module.add("step", hook::step_builtin(module)?)?;
-    module.add_function(wrap_pyfunction!(hook::tap, module)?)?;
+    module.add("capture", hook::CAPTURE.build(py, None, Some(module))?)?;
+    module.add("step", hook::STEP.build(py, None, Some(module))?)?;
+    module.add_function(wrap_pyfunction!(hook::make_tap, module)?)?;
     module.add_function(wrap_pyfunction!(hook::tap_state, module)?)?;
     module.add_function(wrap_pyfunction!(control::start, module)?)?;
     module.add_function(wrap_pyfunction!(control::switch_on, module)?)?;
     module.add_function(wrap_pyfunction!(control::switch_off, module)?)?;
     module.add_function(wrap_pyfunction!(control::flush, module)?)?;
     module.add_function(wrap_pyfunction!(control::status, module)?)?;
-    // module.add_function(wrap_pyfunction!(control::command, module)?)?;
+    module.add_function(wrap_pyfunction!(control::command, module)?)?;
     Ok(())
 }

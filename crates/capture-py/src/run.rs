@@ -15,6 +15,7 @@ impl Run {
     /// Opens a run directory, or a directory that holds one run. OSError where there is none. Files that cannot be read
     /// are left out and listed by `errors()`.
     #[new]
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracts")]
     #[pyo3(signature = (path, mmap=true))]
     fn new(py: Python<'_>, path: PathBuf, mmap: bool) -> PyResult<Self> {
         let access = if mmap { Access::Mapped } else { Access::Unmapped };

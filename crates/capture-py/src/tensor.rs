@@ -91,9 +91,11 @@ pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
     if line.is_empty() { error.get_type(py).to_string() } else { line.to_owned() }
 }
 
+/// By the types' addresses. The types are kept alive, so that an address names one type for ever.
+type Manners = HashMap<usize, (Py<PyType>, Manner)>;
+
 fn manner(object: &Bound<'_, PyAny>) -> PyResult<Manner> {
-    // The types are kept alive by the map, so that an address names one type for ever.
-    static MANNERS: PyOnceLock<Mutex<HashMap<usize, (Py<PyType>, Manner)>>> = PyOnceLock::new();
+    static MANNERS: PyOnceLock<Mutex<Manners>> = PyOnceLock::new();
     let py = object.py();
     let kind = object.get_type();
     let manners = MANNERS.get_or_init(py, Mutex::default);

@@ -1,0 +1,216 @@
+//! `tpcapture ls`: what a run holds.
+
+use crate::{
+    Error, number,
+    output::{Output, lines, table},
+    run::{RunArgs, dtype, logical_shape, printable, rank},
+};
+use capture_compare::{FileError, Run};
+use capture_core::{Mesh, manifest::State};
+use comfy_table::CellAlignment;
+use serde::Serialize;
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
+
+/// Arguments of `ls`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    run: &'a Path,
+    processes: Vec<Process<'a>>,
+    taps: Vec<Tap<'a>>,
+    errors: &'a [FileError],
+}
+
+#[derive(Serialize)]
+struct Process<'a> {
+    rank: Option<u32>,
+    world: Option<u32>,
+    mesh: &'a Mesh,
+    process: &'a str,
+    records: u64,
+    bytes: u64,
+    state: Option<State>,
+    end_reason: Option<&'a str>,
+    lost: Option<u64>,
+    refused: Option<u64>,
+}
+
+/// All records of one tap.
+#[derive(Serialize)]
+struct Tap<'a> {
+    tap: &'a str,
+    steps: BTreeSet<u64>,
+    /// The most calls within a step.
+    calls: u64,
+    /// Global ranks; null is unknown.
+    ranks: BTreeSet<Option<u32>>,
+    dtypes: BTreeSet<String>,
+    shapes: BTreeSet<&'a [u64]>,
+    placements: BTreeSet<&'a str>,
+    records: u64,
+    bytes: u64,
+}
+
+/// Lists a run.
+pub(crate) fn ls(args: &Args) -> Result<Output, Error> {
+    let run = args.run.open()?;
+    let listing =
+        Listing { run: &run.path, processes: processes(&run), taps: taps(&run), errors: &run.errors };
+    if args.run.reading.json {
+        return Ok(Output::json(&listing, &run.errors));
+    }
+    Ok(Output::text(heading(&run, &listing) + &text(&listing.taps), &run.errors))
+}
+
+fn processes(run: &Run) -> Vec<Process<'_>> {
+    let mut counts = vec![(0, 0); run.processes.len()];
+    for entry in &run.entries {
+        let (records, bytes) = &mut counts[entry.process];
+        (*records, *bytes) = (*records + 1, *bytes + entry.n_bytes());
+    }
+    let with_counts = run.processes.iter().zip(counts);
+    with_counts
+        .map(|(process, (records, bytes))| {
+            let (identity, manifest) = (&process.identity, process.manifest.as_ref());
+            Process {
+                rank: identity.rank,
+                world: identity.world,
+                mesh: &identity.mesh,
+                process: &identity.process,
+                records,
+                bytes,
+                state: manifest.map(|m| m.state),
+                end_reason: manifest.and_then(|m| m.end_reason.as_deref()),
+                lost: manifest.map(|m| m.counters.lost),
+                refused: manifest.map(|m| m.counters.refused),
+            }
+        })
+        .collect()
+}
+
+/// The taps in the order in which they were first captured.
+fn taps(run: &Run) -> Vec<Tap<'_>> {
+    let (mut taps, mut index) = (Vec::new(), HashMap::new());
+    for entry in &run.entries {
+        let record = &entry.record;
+        let i = *index.entry(record.tap.as_str()).or_insert_with(|| {
+            taps.push(Tap {
+                tap: &record.tap,
+                steps: BTreeSet::new(),
+                calls: 0,
+                ranks: BTreeSet::new(),
+                dtypes: BTreeSet::new(),
+                shapes: BTreeSet::new(),
+                placements: BTreeSet::new(),
+                records: 0,
+                bytes: 0,
+            });
+            taps.len() - 1
+        });
+        let tap = &mut taps[i];
+        tap.steps.insert(record.step);
+        tap.calls = tap.calls.max(record.call.saturating_add(1));
+        tap.ranks.insert(run.processes[entry.process].identity.rank);
+        tap.dtypes.insert(dtype(entry));
+        tap.shapes.insert(logical_shape(entry));
+        tap.placements.extend(record.placement.as_deref());
+        tap.records += 1;
+        tap.bytes += entry.n_bytes();
+    }
+    taps
+}
+
+fn heading(run: &Run, listing: &Listing<'_>) -> String {
+    let total: u64 = listing.processes.iter().map(|p| p.bytes).sum();
+    let mut text = format!(
+        "{}: {}, {}, {}\n",
+        run.path.display(),
+        counted(run.processes.len() as u64, "process", "es"),
+        counted(run.entries.len() as u64, "record", "s"),
+        number::bytes(total)
+    );
+    for (process, entry) in run.processes.iter().zip(&listing.processes) {
+        if let Some(lost @ 1..) = entry.lost {
+            let (rank, lost) = (rank(&process.identity), counted(lost, "record", "s"));
+            text += &format!("rank {rank} lost {lost} that were to be captured\n");
+        }
+    }
+    if run.processes.iter().any(|p| p.identity.mesh.assumed) {
+        text += "the mesh is assumed: all of the world is taken as tp\n";
+    }
+    text
+}
+
+fn counted(n: u64, what: &str, plural: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { plural })
+}
+
+fn text(taps: &[Tap<'_>]) -> String {
+    if taps.is_empty() {
+        return String::new();
+    }
+    let mut table = table(&["tap", "steps", "calls", "ranks", "dtype", "shape", "bytes", "placement"]);
+    for tap in taps {
+        let join = |texts: Vec<String>, missing: &str| {
+            if texts.is_empty() { missing.into() } else { texts.join(" ") }
+        };
+        let known = number::ranges(tap.ranks.iter().flatten().map(|r| u64::from(*r)));
+        let unknown = tap.ranks.contains(&None).then(|| "?".to_owned());
+        let ranks: Vec<_> = Some(known).filter(|k| !k.is_empty()).into_iter().chain(unknown).collect();
+        let placements: Vec<_> = tap.placements.iter().map(|p| printable(p)).collect();
+        table.add_row([
+            printable(tap.tap),
+            number::ranges(tap.steps.iter().copied()),
+            tap.calls.to_string(),
+            join(ranks, "?"),
+            join(tap.dtypes.iter().cloned().collect(), ""),
+            shapes(&tap.shapes),
+            number::bytes(tap.bytes),
+            placements.join(" | "),
+        ]);
+    }
+    for right in [2, 6] {
+        if let Some(column) = table.column_mut(right) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    lines(&table)
+}
+
+/// One shape, or for each number of dims the smallest and largest size of each: `[1..512, 128]`.
+fn shapes(shapes: &BTreeSet<&[u64]>) -> String {
+    let lengths: BTreeSet<usize> = shapes.iter().map(|s| s.len()).collect();
+    let of_length = |n: usize| {
+        let same: Vec<_> = shapes.iter().filter(|s| s.len() == n).collect();
+        let sizes = (0..n).map(|d| {
+            let sizes = || same.iter().map(|s| s[d]);
+            match (sizes().min(), sizes().max()) {
+                (Some(low), Some(high)) if low < high => format!("{low}..{high}"),
+                (low, _) => low.unwrap_or_default().to_string(),
+            }
+        });
+        format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
+    };
+    lengths.into_iter().map(of_length).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_that_vary_are_ranges() {
+        let of = |all: &[&'static [u64]]| shapes(&all.iter().copied().collect());
+        assert_eq!(of(&[&[5, 128]]), "[5, 128]");
+        assert_eq!(of(&[&[5, 128], &[1, 128], &[512, 128]]), "[1..512, 128]");
+        assert_eq!(of(&[&[], &[5], &[7, 1]]), "[] [5] [7, 1]");
+    }
+}

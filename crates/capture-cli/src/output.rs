@@ -1,0 +1,56 @@
+//! What a command has to say.
+
+use capture_compare::FileError;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+use std::fmt::Display;
+
+/// What to print, and the exit status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// For stdout.
+    pub(crate) text: String,
+    /// For stderr, a line each.
+    pub(crate) notes: Vec<String>,
+    /// 0 done, 1 something found, 2 could not be done.
+    pub(crate) status: u8,
+}
+
+impl Output {
+    /// A command that could not be carried out.
+    pub(crate) fn failed(error: &dyn Display) -> Self {
+        Self { text: String::new(), notes: vec![format!("tpcapture: {error}")], status: 2 }
+    }
+
+    /// A text, with what could not be read on stderr.
+    pub(crate) fn text(text: String, errors: &[FileError]) -> Self {
+        let notes = errors.iter().map(|e| format!("tpcapture: {e}")).collect();
+        Self { text, notes, status: status(errors) }
+    }
+
+    /// An object that lists by itself what could not be read.
+    pub(crate) fn json(value: &impl Serialize, errors: &[FileError]) -> Self {
+        let json = serde_json::to_string(value).expect("names, numbers and lists are always JSON");
+        Self { text: json + "\n", notes: Vec::new(), status: status(errors) }
+    }
+}
+
+fn status(errors: &[FileError]) -> u8 {
+    if errors.is_empty() { 0 } else { 2 }
+}
+
+/// A table without rules, which fits itself into a terminal and is as wide as it needs to be elsewhere.
+pub(crate) fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    table
+}
+
+/// The table's lines, without the column that pads their beginning and the spaces at their ends.
+pub(crate) fn lines(table: &Table) -> String {
+    let bare = |line: &str| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned() + "\n";
+    table.to_string().lines().map(bare).collect()
+}

@@ -1,0 +1,72 @@
+//! The run that commands are given, and how its parts are written.
+
+use capture_compare::{Access, Entry, OpenError, Run};
+use capture_core::Identity;
+use std::path::PathBuf;
+
+/// Arguments of every command that reads a run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// A run, or a directory that holds one.
+    pub(crate) run: PathBuf,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+}
+
+/// How runs are read and results are printed.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Reading {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Read files instead of mapping them, as for network file systems.
+    #[arg(long)]
+    pub(crate) no_mmap: bool,
+}
+
+impl RunArgs {
+    pub(crate) fn open(&self) -> Result<Run, OpenError> {
+        Run::open(&self.run, self.reading.access())
+    }
+}
+
+impl Reading {
+    pub(crate) fn access(self) -> Access {
+        if self.no_mmap { Access::Unmapped } else { Access::Mapped }
+    }
+}
+
+/// A global rank; `?` where it is unknown.
+pub(crate) fn rank(identity: &Identity) -> String {
+    identity.rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string())
+}
+
+/// The name of a dtype as it is stored, or of what it stands for.
+pub(crate) fn dtype(entry: &Entry) -> String {
+    entry.record.encoding.clone().unwrap_or_else(|| entry.dtype.to_string())
+}
+
+/// The shape in the words of the framework that was captured.
+pub(crate) fn logical_shape(entry: &Entry) -> &[u64] {
+    match entry.record.encoding.as_deref() {
+        // Stored with a trailing 2; checked when the run was opened.
+        Some(capture_core::stored::COMPLEX128) => &entry.shape[..entry.shape.len() - 1],
+        _ => &entry.shape,
+    }
+}
+
+/// Text from a file with its control characters escaped, so that it cannot steer the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(printable("a.q 🚀\n\u{1b}[2J"), "a.q 🚀\\n\\u{1b}[2J");
+    }
+}

@@ -1,0 +1,239 @@
+//! `tpcapture show`: what is in a tap's records, rank by rank.
+
+use crate::{
+    Error,
+    number::{self, float, value},
+    output::{Output, lines, table},
+    run::{RunArgs, dtype, logical_shape, printable, rank},
+};
+use capture_compare::{
+    Entry, FileError, Run,
+    summary::{BINS, Summary, summarise},
+};
+use capture_core::{Dtype, Identity, Record, ranks::RankSet, select::Globs};
+use comfy_table::CellAlignment;
+use serde::Serialize;
+use std::{collections::BTreeSet, path::Path};
+
+/// Arguments of `show`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    run: RunArgs,
+    /// A tap, or a pattern such as 'model.layers.{0..3}.*'.
+    tap: String,
+    /// The step; the tap's first one if none is given.
+    #[arg(long)]
+    step: Option<u64>,
+    /// The call within the step; its first one if none is given.
+    #[arg(long)]
+    call: Option<u64>,
+    /// Ranks: 0,3 or 0-3 or, by mesh, tp:0.
+    #[arg(long = "rank", value_name = "RANKS", default_value = "all")]
+    ranks: RankSet,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    run: &'a Path,
+    records: Vec<Row<'a>>,
+    errors: &'a [FileError],
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    rank: Option<u32>,
+    process: &'a str,
+    dtype: String,
+    shape: &'a [u64],
+    bytes: u64,
+    #[serde(flatten)]
+    record: &'a Record,
+    summary: Summary,
+    #[serde(skip)]
+    identity: &'a Identity,
+    #[serde(skip)]
+    stored: Dtype,
+}
+
+/// First values in a table, so that a row fits 80 columns; JSON has more.
+const IN_TABLE: usize = 4;
+
+/// Shows the records of a tap, or of several.
+pub(crate) fn show(args: &Args) -> Result<Output, Error> {
+    let run = args.run.open()?;
+    let (mut text, mut records) = (String::new(), Vec::new());
+    let mut first_missing = None;
+    for tap in taps(&run, &args.tap)? {
+        let rows = match rows(&run, args, tap) {
+            // Of several taps some may lack the step.
+            Err(error @ Error::NotFound(_)) => {
+                first_missing.get_or_insert(error);
+                continue;
+            }
+            rows => rows?,
+        };
+        text += if text.is_empty() { "" } else { "\n" };
+        text += &describe(&run, tap, &rows);
+        records.extend(rows);
+    }
+    if let (Some(error), true) = (first_missing, records.is_empty()) {
+        return Err(error);
+    }
+    if args.run.reading.json {
+        let shown = Shown { run: &run.path, records, errors: &run.errors };
+        return Ok(Output::json(&shown, &run.errors));
+    }
+    Ok(Output::text(text, &run.errors))
+}
+
+/// The tap of that name, else those that the pattern names, in capture order.
+fn taps<'a>(run: &'a Run, wanted: &str) -> Result<Vec<&'a str>, Error> {
+    let mut seen = BTreeSet::new();
+    let all = || run.entries.iter().map(|e| e.record.tap.as_str());
+    let unique: Vec<&str> = all().filter(|tap| seen.insert(*tap)).collect();
+    if let Some(exact) = unique.iter().find(|tap| **tap == wanted) {
+        return Ok(vec![*exact]);
+    }
+    let globs = wanted.parse::<Globs>().ok();
+    let matching: Vec<&str> =
+        unique.iter().copied().filter(|tap| globs.as_ref().is_some_and(|g| g.matches(tap))).collect();
+    if matching.is_empty() {
+        let like: Vec<_> = unique.iter().filter(|tap| tap.contains(wanted)).collect();
+        let hint = match (like.as_slice(), unique.as_slice()) {
+            (_, []) => "the run has no records".to_owned(),
+            ([], some) => format!("there are {}", quoted(some.iter())),
+            (like, _) => format!("did you mean {}", quoted(like.iter().copied())),
+        };
+        return Err(Error::NotFound(format!("no tap matches {wanted:?}; {hint}")));
+    }
+    Ok(matching)
+}
+
+/// The first few names.
+fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a &'a str>) -> String {
+    const FEW: usize = 5;
+    let more = names.len().saturating_sub(FEW);
+    let few: Vec<_> = names.take(FEW).map(|name| format!("{name:?}")).collect();
+    few.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}
+
+/// A tap's records of one step and call.
+fn rows<'a>(run: &'a Run, args: &Args, tap: &str) -> Result<Vec<Row<'a>>, Error> {
+    let identity = |entry: &Entry| &run.processes[entry.process].identity;
+    let of_tap: Vec<&Entry> = run.entries.iter().filter(|e| e.record.tap == tap).collect();
+    let wanted = |e: &&&Entry| args.ranks.contains(identity(e).rank, &identity(e).mesh);
+    let of_ranks: Vec<&Entry> = of_tap.iter().filter(wanted).copied().collect();
+    let numbers = |of: &[&Entry], number: fn(&Record) -> u64| of.iter().map(|e| number(&e.record)).collect();
+    let missing =
+        |what: String, there: String| Error::NotFound(format!("tap {tap:?} has no record {what}; {there}"));
+    if of_ranks.is_empty() {
+        let ranks: BTreeSet<String> = of_tap.iter().map(|e| rank(identity(e))).collect();
+        let there = format!("it has ranks {}", ranks.into_iter().collect::<Vec<_>>().join(","));
+        return Err(missing("of those ranks".into(), there));
+    }
+    let steps: BTreeSet<u64> = numbers(&of_ranks, |r| r.step);
+    let step = args.step.or(steps.first().copied()).unwrap_or_default();
+    let of_step: Vec<&Entry> = of_ranks.into_iter().filter(|e| e.record.step == step).collect();
+    let calls: BTreeSet<u64> = numbers(&of_step, |r| r.call);
+    let call = args.call.or(calls.first().copied()).unwrap_or_default();
+    if of_step.is_empty() {
+        return Err(missing(format!("of step {step}"), format!("it has steps {}", number::ranges(steps))));
+    }
+    let of_call: Vec<&Entry> = of_step.into_iter().filter(|e| e.record.call == call).collect();
+    if of_call.is_empty() {
+        let there = format!("it has calls {}", number::ranges(calls));
+        return Err(missing(format!("of step {step}, call {call}"), there));
+    }
+    let row = |entry: &'a Entry| {
+        Ok(Row {
+            rank: identity(entry).rank,
+            process: &identity(entry).process,
+            dtype: dtype(entry),
+            shape: logical_shape(entry),
+            bytes: entry.n_bytes(),
+            record: &entry.record,
+            summary: summarise(run, entry)?,
+            identity: identity(entry),
+            stored: entry.dtype,
+        })
+    };
+    of_call.into_iter().map(row).collect()
+}
+
+fn describe(run: &Run, tap: &str, rows: &[Row<'_>]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let numbers = |number: fn(&Record) -> u64, of: fn(&Record, &Record) -> bool| -> BTreeSet<u64> {
+        let records = run.entries.iter().map(|e| &e.record);
+        records.filter(|r| r.tap == tap && of(r, first.record)).map(number).collect()
+    };
+    let steps = numbers(|r| r.step, |_, _| true);
+    let calls = numbers(|r| r.call, |r, first| r.step == first.step);
+    let of = |all: &BTreeSet<u64>| match all.len() {
+        1 => String::new(),
+        _ => format!(" of {}", number::ranges(all.iter().copied())),
+    };
+    let (step, call) = (first.record.step, first.record.call);
+    let placement = first.record.placement.as_deref().map_or_else(|| "no placement".to_owned(), printable);
+    let tap = printable(tap);
+    let heading = format!("{tap}: step {step}{}, call {call}{}, {placement}\n", of(&steps), of(&calls));
+    heading + &statistics(rows) + &contents(rows)
+}
+
+fn statistics(rows: &[Row<'_>]) -> String {
+    let mut table = table(&["rank", "n", "nan", "inf", "zero", "min", "max", "mean", "rms"]);
+    for Row { identity, summary, stored, .. } in rows {
+        let mut cells = vec![rank(identity)];
+        let inf = summary.pos_inf + summary.neg_inf;
+        cells.extend([summary.n, summary.nan, inf, summary.zero].map(|n| n.to_string()));
+        let finite = summary
+            .finite
+            .as_ref()
+            .map(|f| [value(f.min, *stored), value(f.max, *stored), float(f.mean), float(f.rms)]);
+        cells.extend(finite.unwrap_or_default());
+        table.add_row(cells);
+    }
+    for column in table.column_iter_mut() {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    lines(&table)
+}
+
+fn contents(rows: &[Row<'_>]) -> String {
+    let mut table = table(&["rank", "dtype", "shape", "min to max", "first values"]);
+    for Row { identity, dtype, shape, summary, stored, .. } in rows {
+        let histogram = summary.finite.as_ref().map(|f| bars(&f.histogram)).unwrap_or_default();
+        let first: Vec<_> = summary.first.iter().take(IN_TABLE).map(|x| value(*x, *stored)).collect();
+        let more = if summary.n > first.len() as u64 { " …" } else { "" };
+        let values = first.join(" ") + more;
+        table.add_row([rank(identity), printable(dtype), format!("{shape:?}"), histogram, values]);
+    }
+    if let Some(column) = table.column_mut(0) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    lines(&table)
+}
+
+/// A histogram as blocks: an empty part is a dot, the fullest the full block.
+fn bars(counts: &[u64; BINS]) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = counts.iter().max().copied().unwrap_or(0).max(1);
+    let bar = |n: &u64| match n {
+        0 => '·',
+        n => BLOCKS[(*n as f64 / most as f64 * 7.0).round() as usize],
+    };
+    counts.iter().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_high_as_counts() {
+        let counts = [0, 1, 0, 0, 50, 100, 0, 0, 0, 0, 0, 0, 0, 0, 0, u64::from(u32::MAX)];
+        assert_eq!(bars(&counts), "·▁··▁▁·········█");
+        assert_eq!(bars(&[7; 16]), "████████████████");
+        assert_eq!(bars(&[0; 16]), "················");
+    }
+}

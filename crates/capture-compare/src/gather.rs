@@ -1,0 +1,104 @@
+//! From the records of a group to its logical tensor.
+
+use crate::{
+    assemble::{Member, assemble},
+    index::Index,
+    part::Part,
+    run::FileError,
+    whole::Whole,
+};
+use capture_core::{Identity, Placements};
+
+/// Why there is no logical tensor.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// A file cannot be read.
+    File(FileError),
+    /// What is there is not what was said.
+    Layout(String),
+}
+
+impl From<FileError> for Fault {
+    fn from(error: FileError) -> Self {
+        Self::File(error)
+    }
+}
+
+/// The records of a group, as numbers.
+pub(crate) struct Gathered<'r> {
+    /// One for each entry.
+    pub(crate) members: Vec<Member<'r>>,
+    /// Dim 0 of the tensor, where only its first rows were kept.
+    pub(crate) full_rows: Option<u64>,
+}
+
+/// A logical tensor and dim 0 of the tensor it is the head of.
+pub(crate) struct Tensor<'r> {
+    /// What was kept.
+    pub(crate) whole: Whole<'r>,
+    /// Dim 0 of all of it, where only the first rows were kept.
+    pub(crate) full_rows: Option<u64>,
+}
+
+/// Reads the records of a group.
+pub(crate) fn gather<'r>(index: &Index<'r>, entries: &[usize]) -> Result<Gathered<'r>, Fault> {
+    let run = index.run;
+    if !index.is_alone() && entries.iter().any(|e| index.rank(*e).is_none()) {
+        let unknown = run.processes.iter().filter(|p| p.identity.rank.is_none()).count();
+        return Err(Fault::Layout(format!(
+            "expected known ranks, found {unknown} of {} processes of unknown rank: set TPCAPTURE_RANK",
+            run.processes.len()
+        )));
+    }
+    let mut full_rows = None;
+    let mut members = Vec::with_capacity(entries.len());
+    for &e in entries {
+        let entry = &run.entries[e];
+        let Identity { rank, mesh, .. } = &run.processes[entry.process].identity;
+        let record = &entry.record;
+        let bytes = run.bytes(entry)?;
+        let part = Part::new(*rank, entry.dtype, &entry.shape, record.encoding.as_deref(), bytes)
+            .map_err(|e| Fault::Layout(e.to_string()))?;
+        let kept = entry.shape.first().copied().unwrap_or(0);
+        let headed = record.full_rows.is_some();
+        let rows = record.rows.map(|rows| if headed { rows.min(kept) } else { rows });
+        full_rows = full_rows.max(record.full_rows.map(|full| record.rows.unwrap_or(full)));
+        members.push(Member { part, mesh, rows, headed });
+    }
+    Ok(Gathered { members, full_rows })
+}
+
+impl<'r> Gathered<'r> {
+    /// Shapes as the ranks had them, without padding rows and the 2 of complex numbers.
+    pub(crate) fn shapes(&self) -> Vec<Vec<u64>> {
+        let of = |member: &Member<'_>| {
+            let mut shape = member.part.shape.clone();
+            if member.part.complex {
+                shape.pop();
+            }
+            let rows = if member.headed { self.full_rows } else { member.rows };
+            if let (Some(d), Some(rows)) = (shape.first_mut(), rows) {
+                *d = rows;
+            }
+            shape
+        };
+        self.members.iter().map(of).collect()
+    }
+
+    /// Whether all ranks hold the same bytes.
+    pub(crate) fn are_replicas(&self) -> bool {
+        fn bytes<'m>(m: &'m Member<'_>) -> &'m [u8] {
+            m.part.bytes(0, m.part.len())
+        }
+        let Some((first, rest)) = self.members.split_first() else { return true };
+        let first_bytes = bytes(first);
+        rest.iter().all(|m| m.part.dtype == first.part.dtype && bytes(m) == first_bytes)
+    }
+
+    /// The logical tensor under a placement, of which the layouts file says that `rows` are valid.
+    pub(crate) fn assemble(self, placements: &Placements, rows: Option<u64>) -> Result<Tensor<'r>, Fault> {
+        let whole =
+            assemble(self.members, placements, rows).map_err(|misfit| Fault::Layout(misfit.to_string()))?;
+        Ok(Tensor { whole, full_rows: self.full_rows })
+    }
+}

@@ -1,0 +1,136 @@
+//! Placements where nobody said any: from the shapes of the parts alone, so that a guess is never made to fit the
+//! numbers.
+
+use capture_core::{Placement, Placements, Sharding, placement::Cut};
+
+/// The placements over tp that would fit, and the shape each would make of which so many rows are valid: `R` first,
+/// then `S(0)`, `S(1)`, …
+fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, Vec<u64>)> {
+    let Some(first) = shapes.first() else { return Vec::new() };
+    let mut all = Vec::new();
+    if shapes.iter().all(|s| s == first) {
+        all.push((Sharding::Replicate, first.clone()));
+    }
+    let axes = if shapes.len() == 1 { 0 } else { first.len() };
+    for axis in 0..axes {
+        let others = |s: &[u64]| s.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, d)| *d).collect();
+        let wanted: Vec<u64> = others(first);
+        if shapes.iter().all(|s| s.len() == first.len() && others(s) == wanted) {
+            let mut shape = first.clone();
+            shape[axis] = shapes.iter().fold(0, |sum, s| s[axis].saturating_add(sum));
+            all.push((Sharding::Shard { axis: axis as i32, cut: Cut::Plain, size: None }, shape));
+        }
+    }
+    for (_, shape) in &mut all {
+        if let (Some(d), Some(rows)) = (shape.first_mut(), rows) {
+            *d = rows.min(*d);
+        }
+    }
+    all
+}
+
+/// Placements of both sides under which they have the same shape. `replicas` tells whether the ranks of a side whose
+/// shapes agree also hold the same bytes. Where both sides have as many ranks and parts of the same shape that are not
+/// replicas, any placement pairs rank with rank: `S(0)` does.
+///
+/// # Errors
+/// What was found, where nothing fits.
+pub fn infer(
+    reference: &[Vec<u64>],
+    candidate: &[Vec<u64>],
+    rows: [Option<u64>; 2],
+    replicas: [&dyn Fn() -> bool; 2],
+) -> Result<[Placements; 2], String> {
+    let (of_reference, of_candidate) = (fitting(reference, rows[0]), fitting(candidate, rows[1]));
+    let rank = |sharding: &Sharding| match sharding {
+        Sharding::Shard { axis, .. } => 1 + *axis,
+        _ => 0,
+    };
+    let mut best: Option<(i32, [Sharding; 2])> = None;
+    for (a, shape) in &of_reference {
+        for (b, other) in &of_candidate {
+            if shape != other {
+                continue;
+            }
+            // Both replicated, both sharded alike, then the rest; the leading dims before the trailing ones.
+            let alike = a == b || reference.len() == 1 || candidate.len() == 1;
+            let cost = rank(a) + rank(b) + if alike { 0 } else { 1000 };
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, [a.clone(), b.clone()]));
+            }
+        }
+    }
+    let Some((_, mut found)) = best else {
+        return Err(format!(
+            "no placement given, and none fits: reference {}, candidate {}",
+            listed(reference),
+            listed(candidate)
+        ));
+    };
+    let several = reference.len() > 1 && reference.len() == candidate.len();
+    let both_whole = found.iter().all(|s| *s == Sharding::Replicate);
+    if several && both_whole && !reference[0].is_empty() && !replicas[0]() && !replicas[1]() {
+        found = [0; 2].map(|axis| Sharding::Shard { axis, cut: Cut::Plain, size: None });
+    }
+    Ok(found.map(|sharding| Placements(vec![Placement { sharding, over: "tp".to_owned() }])))
+}
+
+/// `[2, 4]`, `2 ranks of [2, 4]`, `ranks of [2, 4], [2, 3]`.
+fn listed(shapes: &[Vec<u64>]) -> String {
+    match shapes {
+        [one] => format!("{one:?}"),
+        [first, rest @ ..] if rest.iter().all(|s| s == first) => {
+            format!("{} ranks of {first:?}", shapes.len())
+        }
+        _ => {
+            let shapes: Vec<String> = shapes.iter().map(|s| format!("{s:?}")).collect();
+            format!("ranks of {}", shapes.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(reference: &[&[u64]], candidate: &[&[u64]], expected: Result<[&str; 2], &str>) {
+        let own = |shapes: &[&[u64]]| shapes.iter().map(|s| s.to_vec()).collect::<Vec<_>>();
+        let found = infer(&own(reference), &own(candidate), [None; 2], [&|| false, &|| false]);
+        let found = found.map(|p| p.map(|p| p.to_string()));
+        assert_eq!(found, expected.map(|p| p.map(str::to_owned)).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn shapes_tell_the_placement() {
+        check(&[&[4, 8]], &[&[4, 8], &[4, 8]], Ok(["R", "R"]));
+        check(&[&[4, 8]], &[&[2, 8], &[2, 8]], Ok(["R", "S(0)"]));
+        check(&[&[4, 8]], &[&[4, 3], &[4, 5]], Ok(["R", "S(1)"]));
+        check(&[&[4, 4], &[4, 4]], &[&[4, 2], &[4, 2], &[4, 2], &[4, 2]], Ok(["S(1)", "S(1)"]));
+        check(&[&[4, 4], &[4, 4]], &[&[4, 4], &[4, 4], &[4, 4], &[4, 4]], Ok(["R", "R"]));
+        check(&[&[4, 4], &[4, 4]], &[&[4, 8]], Ok(["S(1)", "R"]));
+        check(&[&[]], &[&[], &[]], Ok(["R", "R"]));
+    }
+
+    #[test]
+    fn ranks_are_paired_with_ranks_where_they_are_as_many() {
+        check(&[&[4, 8], &[4, 8]], &[&[4, 8], &[4, 8]], Ok(["S(0)", "S(0)"]));
+        let shapes = [vec![4, 8], vec![4, 8]];
+        let found = infer(&shapes, &shapes, [None; 2], [&|| true, &|| false]).unwrap();
+        assert_eq!(found.map(|p| p.to_string()), ["R", "R"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_says_what_was_found() {
+        check(
+            &[&[4, 8]],
+            &[&[4, 3], &[4, 4]],
+            Err("no placement given, and none fits: reference [4, 8], candidate ranks of [4, 3], [4, 4]"),
+        );
+        check(
+            &[&[4, 8]],
+            &[&[4, 8, 1], &[4, 8, 1]],
+            Err("no placement given, and none fits: reference [4, 8], candidate 2 ranks of [4, 8, 1]"),
+        );
+    }
+}

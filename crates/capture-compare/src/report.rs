@@ -1,0 +1,231 @@
+//! What a comparison found, as docs/format.md writes it down.
+
+use crate::{run::FileError, verdict::Verdict};
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// A comparison's findings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The worst of the rows; `None` where no row has one.
+    pub verdict: Option<Verdict>,
+    /// The paths as given.
+    pub runs: Vec<String>,
+    /// What could not be read.
+    #[serde(serialize_with = "errors")]
+    pub errors: Vec<FileError>,
+    /// The first row in capture order that is `DIFFERENT`, or `LAYOUT` where none is: a placement that is not what is
+    /// there is no statement about the numbers.
+    pub first_divergence: Option<Divergence>,
+    /// How many rows have each verdict.
+    pub counts: BTreeMap<Verdict, u64>,
+    /// One row per tap, step, call and group, in capture order.
+    pub rows: Vec<Row>,
+}
+
+/// Where two runs part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Divergence {
+    /// Tap, as the reference calls it.
+    pub tap: String,
+    /// Step of the run.
+    pub step: u64,
+    /// Call within the step.
+    pub call: u64,
+    /// Global ranks whose part differs.
+    pub ranks: Vec<u32>,
+}
+
+/// One logical tensor, compared.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// Tap, as the reference calls it.
+    pub tap: String,
+    /// Step of the run.
+    pub step: u64,
+    /// Call within the step.
+    pub call: u64,
+    /// Coordinates that tell replicas of a data-parallel (or other) dimension apart: `dp=1`.
+    pub group: Option<String>,
+    /// `None` where nothing was compared.
+    pub verdict: Option<Verdict>,
+    /// The placement used: the candidate's, or the reference's where only that has several ranks.
+    pub placement: Option<String>,
+    /// Who said so.
+    pub placement_from: Option<PlacementFrom>,
+    /// Global ranks whose part differs; all that took part for `LAYOUT` and `MISSING`; none where nothing differs more
+    /// than rounding does.
+    pub ranks: Vec<u32>,
+    /// Elements compared: numbers, two for a complex one.
+    pub n: u64,
+    /// Slices of padding left out.
+    pub padded: u64,
+    /// Largest error in rounding units.
+    pub max_units: Option<f64>,
+    /// Largest rms of a row's errors in rounding units.
+    pub row_units: Option<f64>,
+    /// ‖candidate − reference‖ / ‖reference‖.
+    pub rel_l2: Option<f64>,
+    /// Largest |candidate − reference|.
+    pub max_abs: Option<f64>,
+    /// Largest distance on the number line of the narrower dtype.
+    pub max_ulp: Option<u64>,
+    /// Cosine of the angle between both.
+    pub cosine: Option<f64>,
+    /// The factor that takes the reference closest to the candidate.
+    pub slope: Option<f64>,
+    /// Places that are NaN on one side only.
+    pub nan: u64,
+    /// Places that are NaN on both sides.
+    pub both_nan: u64,
+    /// The first element whose class differs, else the one with the largest error.
+    pub worst: Option<Worst>,
+    /// Noise of the taps before, in this tap's rounding units.
+    pub inherited_units: Option<f64>,
+    /// What is to be said of it.
+    pub diagnoses: Vec<Diagnosis>,
+}
+
+/// Who said how a tensor is placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlacementFrom {
+    /// The capture call.
+    Capture,
+    /// The layouts file.
+    Layouts,
+    /// The shapes.
+    Inferred,
+}
+
+/// One element on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Worst {
+    /// Its place in the logical tensor; the last one is 0 or 1 for the real or imaginary part of a complex number.
+    pub index: Vec<u64>,
+    /// The reference's value.
+    pub reference: f64,
+    /// The candidate's value.
+    pub candidate: f64,
+    /// Global rank of the candidate that holds it, the first where several do.
+    pub rank: Option<u32>,
+}
+
+/// A finding beside the verdict.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// What kind: `placement`, `missing`, `replicas`, `restart`, `seen`.
+    pub kind: &'static str,
+    /// In words.
+    pub text: String,
+    /// The numbers of the fit.
+    pub fit: Option<f64>,
+    /// A placement to try.
+    pub suggest: Option<String>,
+}
+
+impl Diagnosis {
+    /// A finding in words.
+    #[must_use]
+    pub fn new(kind: &'static str, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), fit: None, suggest: None }
+    }
+}
+
+impl Report {
+    /// Sums up rows in capture order.
+    #[must_use]
+    pub fn new(runs: Vec<String>, errors: Vec<FileError>, rows: Vec<Row>) -> Self {
+        let all = [
+            Verdict::Identical,
+            Verdict::Rounding,
+            Verdict::Suspect,
+            Verdict::Missing,
+            Verdict::Layout,
+            Verdict::Different,
+        ];
+        let mut counts: BTreeMap<Verdict, u64> = all.into_iter().map(|v| (v, 0)).collect();
+        for verdict in rows.iter().filter_map(|r| r.verdict) {
+            *counts.entry(verdict).or_default() += 1;
+        }
+        let first = |verdict| rows.iter().find(|r| r.verdict == Some(verdict));
+        let first_divergence = first(Verdict::Different).or_else(|| first(Verdict::Layout)).map(|row| {
+            Divergence { tap: row.tap.clone(), step: row.step, call: row.call, ranks: row.ranks.clone() }
+        });
+        let verdict = rows.iter().filter_map(|r| r.verdict).max();
+        Self { verdict, runs, errors, first_divergence, counts, rows }
+    }
+
+    /// The exit status of docs/format.md: 0 same, 1 different, 2 could not be done. A difference outweighs what could
+    /// not be read; nothing to compare is not the same.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self.verdict {
+            Some(verdict) if verdict > Verdict::Rounding => 1,
+            _ if !self.errors.is_empty() || self.rows.is_empty() => 2,
+            _ => 0,
+        }
+    }
+}
+
+fn errors<S: Serializer>(errors: &[FileError], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Error<'a> {
+        file: String,
+        reason: &'a str,
+    }
+    serializer
+        .collect_seq(errors.iter().map(|e| Error { file: e.file.display().to_string(), reason: &e.reason }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(tap: &str, verdict: Option<Verdict>) -> Row {
+        Row { tap: tap.to_owned(), verdict, ranks: vec![1], ..Row::default() }
+    }
+
+    #[track_caller]
+    fn check(rows: &[(&str, Option<Verdict>)], error: bool, first: Option<&str>, status: u8) {
+        let errors = FileError { file: "x".into(), reason: "torn".into() };
+        let rows = rows.iter().map(|(tap, verdict)| row(tap, *verdict)).collect();
+        let report = Report::new(vec![], if error { vec![errors] } else { vec![] }, rows);
+        assert_eq!(report.first_divergence.as_ref().map(|d| d.tap.as_str()), first);
+        assert_eq!(report.exit_status(), status);
+    }
+
+    #[test]
+    fn the_first_divergence_is_one_of_numbers_where_there_is_one() {
+        use Verdict::{Different, Identical, Layout, Missing, Rounding, Suspect};
+        let (different, layout) = (Some(Different), Some(Layout));
+        check(&[("a", layout), ("b", different), ("c", different)], false, Some("b"), 1);
+        check(&[("a", Some(Missing)), ("b", layout)], false, Some("b"), 1);
+        check(&[("a", Some(Missing))], false, None, 1);
+        check(&[("a", Some(Suspect))], false, None, 1);
+        check(&[("a", Some(Identical)), ("b", Some(Rounding)), ("c", None)], false, None, 0);
+        check(&[("a", Some(Identical))], true, None, 2);
+        check(&[("a", different)], true, Some("a"), 1);
+        check(&[], false, None, 2);
+    }
+
+    #[test]
+    fn json_is_that_of_the_format() {
+        let error = FileError { file: "run/x".into(), reason: "torn".into() };
+        let mut row = row("q", Some(Verdict::Different));
+        row.max_units = Some(f64::INFINITY);
+        let report = Report::new(vec!["a".into()], vec![error], vec![row]);
+        assert_eq!(
+            serde_json::to_string(&report).unwrap(),
+            concat!(
+                r#"{"verdict":"DIFFERENT","runs":["a"],"errors":[{"file":"run/x","reason":"torn"}],"#,
+                r#""first_divergence":{"tap":"q","step":0,"call":0,"ranks":[1]},"#,
+                r#""counts":{"IDENTICAL":0,"ROUNDING":0,"SUSPECT":0,"MISSING":0,"LAYOUT":0,"DIFFERENT":1},"#,
+                r#""rows":[{"tap":"q","step":0,"call":0,"group":null,"verdict":"DIFFERENT","placement":null,"#,
+                r#""placement_from":null,"ranks":[1],"n":0,"padded":0,"max_units":null,"row_units":null,"#,
+                r#""rel_l2":null,"max_abs":null,"max_ulp":null,"cosine":null,"slope":null,"nan":0,"both_nan":0,"#,
+                r#""worst":null,"inherited_units":null,"diagnoses":[]}]}"#
+            )
+        );
+    }
+}

@@ -1,0 +1,386 @@
+//! A logical tensor, made of the parts of many ranks without copying them: a tree whose leaves are parts. It is read
+//! by flat index in C order, a run of neighbouring numbers at a time, so that a comparison needs memory for a chunk
+//! only.
+
+use crate::part::Part;
+use std::sync::Arc;
+
+/// How parts make a tensor.
+#[derive(Debug, Clone)]
+pub enum Node {
+    /// A part, by its index.
+    Part(usize),
+    /// Pieces laid one after the other along an axis.
+    Join(Join),
+    /// The sum of tensors of one shape.
+    Sum(Vec<Node>),
+    /// Tensors that ought to be equal, of which the picked one stands for all.
+    Same {
+        /// Index of the one that stands for all.
+        pick: usize,
+        /// All of them.
+        of: Vec<Node>,
+    },
+}
+
+/// Pieces along one axis of a tensor of shape `[…, length, …]`.
+#[derive(Debug, Clone)]
+pub struct Join {
+    /// The pieces in order; their lengths add up to `length`.
+    pub pieces: Vec<Piece>,
+    /// Length of the axis.
+    pub length: u64,
+    /// Numbers per step along the axis: the product of the dims after it.
+    pub inner: u64,
+}
+
+/// The stretch `start..start + length` of a child's axis.
+#[derive(Debug, Clone)]
+pub struct Piece {
+    /// The child.
+    pub node: Node,
+    /// Where the stretch begins in the child.
+    pub start: u64,
+    /// How long it is.
+    pub length: u64,
+    /// Length of the child's axis.
+    pub of: u64,
+}
+
+/// A logical tensor.
+#[derive(Debug, Clone)]
+pub struct Whole<'a> {
+    /// The parts that the tree speaks of.
+    pub parts: Arc<Vec<Part<'a>>>,
+    /// The tree.
+    pub root: Node,
+    /// Shape in numbers: a complex tensor has a last dimension of 2 more.
+    pub shape: Vec<u64>,
+    /// How many slices of padding were left out.
+    pub padded: u64,
+}
+
+impl Whole<'_> {
+    /// How many numbers there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        // A shape without numbers may have any other dims; one with numbers is all stored, so its product fits.
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first `rows` steps of dim 0, of which there are at least as many.
+    #[must_use]
+    pub fn first_rows(mut self, rows: u64) -> Self {
+        if let Some(of) = self.shape.first().copied().filter(|of| *of > rows) {
+            self.shape[0] = rows;
+            let inner = if self.shape[1..].contains(&0) { 0 } else { self.shape[1..].iter().product() };
+            let pieces = vec![Piece { node: self.root, start: 0, length: rows, of }];
+            self.root = Node::Join(Join { pieces, length: rows, inner });
+        }
+        self
+    }
+
+    /// Whether some of it is a sum over ranks.
+    #[must_use]
+    pub fn has_sum(&self) -> bool {
+        fn any(node: &Node) -> bool {
+            match node {
+                Node::Part(_) => false,
+                Node::Sum(_) => true,
+                Node::Join(join) => join.pieces.iter().any(|p| any(&p.node)),
+                Node::Same { pick, of } => any(&of[*pick]),
+            }
+        }
+        any(&self.root)
+    }
+
+    /// Calls `visit(leaf, from, to)` for each run of neighbouring numbers that make up `from..to`, in order. A leaf is
+    /// a part or a sum, and the numbers are counted in it.
+    pub fn runs<'n>(&'n self, from: u64, to: u64, visit: &mut dyn FnMut(&'n Node, u64, u64)) {
+        walk(&self.root, from, to, visit);
+    }
+
+    /// The numbers from `from` on, as many as `out` holds. Sums are formed in f64.
+    pub fn read(&self, from: u64, out: &mut [f64]) {
+        let mut at = 0;
+        self.runs(from, from + out.len() as u64, &mut |leaf, from, to| {
+            let next = at + (to - from) as usize;
+            self.read_leaf(leaf, from, &mut out[at..next], f64::from);
+            at = next;
+        });
+    }
+
+    /// For each number the sum of the magnitudes it was added up from, over ranks; zero where it was not.
+    pub fn read_magnitudes(&self, from: u64, out: &mut [f64]) {
+        let mut at = 0;
+        self.runs(from, from + out.len() as u64, &mut |leaf, from, to| {
+            let next = at + (to - from) as usize;
+            match leaf {
+                Node::Sum(_) => self.read_leaf(leaf, from, &mut out[at..next], f64::abs),
+                _ => out[at..next].fill(0.0),
+            }
+            at = next;
+        });
+    }
+
+    fn read_leaf(&self, leaf: &Node, from: u64, out: &mut [f64], of: fn(f64) -> f64) {
+        match leaf {
+            Node::Part(part) => {
+                self.parts[*part].read(from, out);
+                out.iter_mut().for_each(|x| *x = of(*x));
+            }
+            Node::Sum(terms) => {
+                out.fill(0.0);
+                let mut term = vec![0.0; out.len()];
+                for node in terms {
+                    let mut at = 0;
+                    walk(node, from, from + term.len() as u64, &mut |leaf, from, to| {
+                        let next = at + (to - from) as usize;
+                        self.read_leaf(leaf, from, &mut term[at..next], of);
+                        at = next;
+                    });
+                    out.iter_mut().zip(&term).for_each(|(sum, x)| *sum += x);
+                }
+            }
+            Node::Join(_) | Node::Same { .. } => unreachable!("walk resolves these"),
+        }
+    }
+
+    /// The bytes of the numbers `from..to`, gathered into `buffer` where they do not lie in one piece. Only for a
+    /// tensor without sums.
+    pub fn bytes<'b>(&'b self, from: u64, to: u64, buffer: &'b mut Vec<u8>) -> &'b [u8] {
+        let mut single: Option<&[u8]> = None;
+        buffer.clear();
+        self.runs(from, to, &mut |leaf, from, to| {
+            let Node::Part(part) = leaf else { return };
+            let bytes = self.parts[*part].bytes(from, to);
+            match single.take() {
+                None if buffer.is_empty() => single = Some(bytes),
+                None => buffer.extend_from_slice(bytes),
+                Some(first) => {
+                    buffer.extend_from_slice(first);
+                    buffer.extend_from_slice(bytes);
+                }
+            }
+        });
+        single.unwrap_or(buffer)
+    }
+
+    /// The parts that number `index` is made of: one, or all the terms of a sum.
+    #[must_use]
+    pub fn owners(&self, index: u64) -> Vec<usize> {
+        fn leaves(node: &Node, index: u64, all: &mut Vec<usize>) {
+            walk(node, index, index + 1, &mut |leaf, from, _| match leaf {
+                Node::Part(part) => all.push(*part),
+                Node::Sum(terms) => terms.iter().for_each(|term| leaves(term, from, all)),
+                Node::Join(_) | Node::Same { .. } => {}
+            });
+        }
+        let mut all = Vec::new();
+        leaves(&self.root, index, &mut all);
+        all
+    }
+
+    /// Every part below `node`, whether or not it is picked.
+    #[must_use]
+    pub fn parts_of(node: &Node) -> Vec<usize> {
+        match node {
+            Node::Part(part) => vec![*part],
+            Node::Sum(of) | Node::Same { of, .. } => of.iter().flat_map(Self::parts_of).collect(),
+            Node::Join(join) => join.pieces.iter().flat_map(|p| Self::parts_of(&p.node)).collect(),
+        }
+    }
+
+    /// The parts that are read: of what ought to be equal, the picked ones.
+    #[must_use]
+    pub fn picked(&self) -> Vec<usize> {
+        fn walk(node: &Node, all: &mut Vec<usize>) {
+            match node {
+                Node::Part(part) => all.push(*part),
+                Node::Sum(of) => of.iter().for_each(|node| walk(node, all)),
+                Node::Same { pick, of } => walk(&of[*pick], all),
+                Node::Join(join) => join.pieces.iter().for_each(|piece| walk(&piece.node, all)),
+            }
+        }
+        let mut all = Vec::new();
+        walk(&self.root, &mut all);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The same tensor as its other replicas have it: one for each that is not picked, with all else as it is here.
+    #[must_use]
+    pub fn alternatives(&self) -> Vec<Self> {
+        let of =
+            |root| Self { parts: self.parts.clone(), root, shape: self.shape.clone(), padded: self.padded };
+        alternatives(&self.root).into_iter().map(of).collect()
+    }
+
+    /// The global ranks of parts, in order, each once.
+    #[must_use]
+    pub fn ranks(&self, parts: &[usize]) -> Vec<u32> {
+        let mut ranks: Vec<u32> = parts.iter().filter_map(|p| self.parts[*p].rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks
+    }
+}
+
+fn alternatives(node: &Node) -> Vec<Node> {
+    let within = |of: &[Node], make: &dyn Fn(usize, Vec<Node>) -> Node| -> Vec<Node> {
+        let replace = |i: usize, alternative| {
+            let mut of = of.to_vec();
+            of[i] = alternative;
+            make(i, of)
+        };
+        (0..of.len())
+            .flat_map(|i| alternatives(&of[i]).into_iter().map(move |a| (i, a)))
+            .map(|(i, a)| replace(i, a))
+            .collect()
+    };
+    match node {
+        Node::Part(_) => Vec::new(),
+        Node::Sum(of) => within(of, &|_, of| Node::Sum(of)),
+        Node::Same { pick, of } => {
+            let others = (0..of.len()).filter(|i| i != pick);
+            let mut all: Vec<Node> = others.map(|pick| Node::Same { pick, of: of.clone() }).collect();
+            all.extend(within(of, &|pick, of| Node::Same { pick, of }));
+            all
+        }
+        Node::Join(join) => {
+            let nodes: Vec<Node> = join.pieces.iter().map(|p| p.node.clone()).collect();
+            within(&nodes, &|_, nodes| {
+                let pieces = join.pieces.iter().zip(nodes).map(|(p, node)| Piece { node, ..p.clone() });
+                Node::Join(Join { pieces: pieces.collect(), ..join.clone() })
+            })
+        }
+    }
+}
+
+fn walk<'n>(node: &'n Node, mut from: u64, to: u64, visit: &mut dyn FnMut(&'n Node, u64, u64)) {
+    match node {
+        Node::Part(_) | Node::Sum(_) => {
+            if from < to {
+                visit(node, from, to);
+            }
+        }
+        Node::Same { pick, of } => walk(&of[*pick], from, to, visit),
+        Node::Join(join) => {
+            let stride = join.length * join.inner;
+            while from < to {
+                let (outer, within) = (from / stride, from % stride);
+                let mut end = 0;
+                for piece in &join.pieces {
+                    let begin = end;
+                    end += piece.length * join.inner;
+                    if within < end {
+                        let run = (end - within).min(to - from);
+                        let child = (outer * piece.of + piece.start) * join.inner + within - begin;
+                        walk(&piece.node, child, child + run, visit);
+                        from += run;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use capture_core::Dtype;
+
+    fn part(rank: u32, shape: &[u64], numbers: &[f32]) -> Part<'static> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        Part::new(Some(rank), Dtype::F32, shape, None, bytes.into()).unwrap()
+    }
+
+    fn piece(part: usize, start: u64, length: u64, of: u64) -> Piece {
+        Piece { node: Node::Part(part), start, length, of }
+    }
+
+    /// Two rows of three columns: rank 0 holds columns 0 and 1, rank 1 column 2 and one of padding.
+    fn columns() -> Whole<'static> {
+        Whole {
+            parts: vec![part(0, &[2, 2], &[0., 1., 10., 11.]), part(1, &[2, 2], &[2., -1., 12., -1.])].into(),
+            root: Node::Join(Join {
+                pieces: vec![piece(0, 0, 2, 2), piece(1, 0, 1, 2)],
+                length: 3,
+                inner: 1,
+            }),
+            shape: vec![2, 3],
+            padded: 1,
+        }
+    }
+
+    #[test]
+    fn slices_of_columns_read_in_row_order() {
+        let whole = columns();
+        let mut all = [0.0; 6];
+        whole.read(0, &mut all);
+        assert_eq!(all, [0., 1., 2., 10., 11., 12.]);
+        let mut some = [0.0; 3];
+        whole.read(2, &mut some);
+        assert_eq!(some, [2., 10., 11.]);
+        let mut buffer = Vec::new();
+        let expected: Vec<u8> = [2f32, 10., 11.].iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!(whole.bytes(2, 5, &mut buffer), expected);
+        assert_eq!(whole.bytes(3, 5, &mut buffer).len(), 8);
+        assert_eq!((whole.owners(4), whole.owners(5)), (vec![0], vec![1]));
+    }
+
+    #[test]
+    fn a_sum_adds_in_f64_and_knows_its_magnitudes() {
+        let whole = Whole {
+            parts: vec![part(0, &[2], &[1e8, -3.0]), part(1, &[2], &[1.0, 1.0])].into(),
+            root: Node::Sum(vec![Node::Part(0), Node::Part(1)]),
+            shape: vec![2],
+            padded: 0,
+        };
+        let (mut sum, mut magnitudes) = ([0.0; 2], [0.0; 2]);
+        whole.read(0, &mut sum);
+        whole.read_magnitudes(0, &mut magnitudes);
+        assert_eq!((sum, magnitudes), ([100_000_001.0, -2.0], [100_000_001.0, 4.0]));
+        assert_eq!(whole.owners(1), [0, 1]);
+        assert!(whole.has_sum());
+    }
+
+    #[test]
+    fn every_replica_that_is_not_picked_is_an_alternative() {
+        let same = |of: [usize; 2]| Node::Same { pick: 0, of: of.map(Node::Part).to_vec() };
+        let parts: Vec<_> = (0..4).map(|rank| part(rank, &[1], &[rank as f32])).collect();
+        let whole = |root, n| Whole { parts: parts.clone().into(), root, shape: vec![n], padded: 0 };
+        // Two slices, each held by two ranks.
+        let pieces = [same([0, 1]), same([2, 3])].map(|node| Piece { node, start: 0, length: 1, of: 1 });
+        let joined = whole(Node::Join(Join { pieces: pieces.to_vec(), length: 2, inner: 1 }), 2);
+        let picked = |whole: &Whole<'_>| whole.alternatives().iter().map(Whole::picked).collect::<Vec<_>>();
+        assert_eq!(joined.picked(), [0, 2]);
+        assert_eq!(picked(&joined), [[1, 2], [0, 3]]);
+        // Replicas over two dimensions.
+        let nested = whole(Node::Same { pick: 0, of: vec![same([0, 1]), same([2, 3])] }, 1);
+        assert_eq!(picked(&nested), [[2], [1], [3]]);
+        let mut number = [0.0];
+        nested.alternatives()[2].read(0, &mut number);
+        assert_eq!(number, [3.0]);
+    }
+
+    #[test]
+    fn a_tensor_of_no_numbers_reads_as_none() {
+        let whole = Whole {
+            parts: vec![part(0, &[0, 7], &[])].into(),
+            root: Node::Part(0),
+            shape: vec![0, 7],
+            padded: 0,
+        };
+        whole.read(0, &mut []);
+        assert!(whole.is_empty() && whole.bytes(0, 0, &mut Vec::new()).is_empty());
+    }
+}
