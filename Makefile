@@ -2,7 +2,7 @@
 #
 #   make demo     a sharding fault, captured and named, in a few seconds (after the first installation)
 #   make test     all tests
-#   make bench    benchmarks
+#   make bench    what the hook costs, off and on
 #   make lint     everything that is checked without running
 
 PYTHON ?= python3
@@ -38,8 +38,8 @@ endif
 test-python: $(VENV)/test.stamp $(VENV)/native.stamp
 	$(BIN)/python -m pytest
 
-bench: $(VENV)/test.stamp $(VENV)/native.stamp
-	cargo bench --workspace --locked --benches
+bench: $(VENV)/demo.stamp $(VENV)/native.stamp
+	@$(BIN)/python benches/hook.py
 
 lint: lint-rust lint-python deny
 

@@ -1,6 +1,6 @@
 //! The `tpcapture` command.
 //!
-//! Every command makes an [`Output`](output::Output), which is printed here: what it found on stdout, what went wrong
+//! Every command makes an `Output`, which is printed here: what it found on stdout, what went wrong
 //! on stderr, and an exit status of 0 for done, 1 for something found, 2 for what could not be done.
 
 mod number;

@@ -56,6 +56,9 @@ struct Row<'a> {
     stored: Dtype,
 }
 
+/// First values in a table, so that a row fits 80 columns; JSON has more.
+const IN_TABLE: usize = 4;
+
 /// Shows the records of a tap, or of several.
 pub(crate) fn show(args: &Args) -> Result<Output, Error> {
     let run = args.run.open()?;
@@ -200,8 +203,8 @@ fn contents(rows: &[Row<'_>]) -> String {
     let mut table = table(&["rank", "dtype", "shape", "min to max", "first values"]);
     for Row { identity, dtype, shape, summary, stored, .. } in rows {
         let histogram = summary.finite.as_ref().map(|f| bars(&f.histogram)).unwrap_or_default();
-        let first: Vec<_> = summary.first.iter().map(|x| value(*x, *stored)).collect();
-        let more = if summary.n > summary.first.len() as u64 { " …" } else { "" };
+        let first: Vec<_> = summary.first.iter().take(IN_TABLE).map(|x| value(*x, *stored)).collect();
+        let more = if summary.n > first.len() as u64 { " …" } else { "" };
         let values = first.join(" ") + more;
         table.add_row([rank(identity), printable(dtype), format!("{shape:?}"), histogram, values]);
     }

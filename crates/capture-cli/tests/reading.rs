@@ -78,8 +78,8 @@ rank  n  nan  inf  zero  min  max  mean     rms
    0  8    0    0     1    0    7   3.5  4.1833
    1  8    0    0     0    8   15  11.5  11.726
 rank  dtype  shape   min to max        first values
-   0  BF16   [2, 4]  █·█·█·█··█·█·█·█  0 1 2 3 4 5 6 7
-   1  BF16   [2, 4]  █·█·█·█··█·█·█·█  8 9 10 11 12 13 14 15
+   0  BF16   [2, 4]  █·█·█·█··█·█·█·█  0 1 2 3 …
+   1  BF16   [2, 4]  █·█·█·█··█·█·█·█  8 9 10 11 …
 ";
     check(&sample.command("show", &["layers.0.q"]), 0, q, "");
     let one = "\

@@ -4,6 +4,7 @@
 
 mod source;
 mod segment;
+mod listing;
 pub mod run;
 pub mod decode;
 pub mod summary;

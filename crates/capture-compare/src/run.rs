@@ -2,20 +2,22 @@
 //! or was left by a killed process. What cannot be read is listed by file and reason, and the rest is read.
 
 use crate::{
+    listing::{list, locate},
     segment::{self, Segment},
     source::{Source, file_error},
 };
 use capture_core::{Dtype, Identity, Manifest, Record, Stored};
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap, HashSet},
-    ffi::{OsStr, OsString},
-    fs, io,
-    os::unix::ffi::{OsStrExt, OsStringExt},
+    collections::{HashMap, HashSet},
+    ffi::OsStr,
     path::{Path, PathBuf},
 };
 
-pub use crate::source::{Access, FileError};
+pub use crate::{
+    listing::OpenError,
+    source::{Access, FileError},
+};
 
 /// A run directory, read.
 #[derive(Debug)]
@@ -54,34 +56,6 @@ pub struct Entry {
     source: usize,
     offset: u64,
     length: u64,
-}
-
-/// Why a path is no run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// It does not exist, or the system refuses it.
-    #[error("{source}: {}", path.display())]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A file.
-    #[error("expected a run directory, or a directory holding one run, found a file: {}", .0.display())]
-    File(PathBuf),
-    /// A directory with no run in it.
-    #[error("expected a run directory, or a directory holding one run, found no run: {}", .0.display())]
-    NoRun(PathBuf),
-    /// A directory with several runs in it.
-    #[error("expected one run, found {}: {}", runs.join(", "), path.display())]
-    Several {
-        /// The directory.
-        path: PathBuf,
-        /// The runs' names.
-        runs: Vec<String>,
-    },
 }
 
 impl Entry {
@@ -174,64 +148,6 @@ impl Run {
     #[must_use]
     pub fn file(&self, entry: &Entry) -> &Path {
         self.sources[entry.source].path()
-    }
-}
-
-#[derive(Default)]
-struct Listing {
-    /// Base names, and whether the sealed one was seen.
-    segments: BTreeMap<OsString, bool>,
-    manifests: Vec<OsString>,
-}
-
-impl Listing {
-    fn is_run(&self) -> bool {
-        !self.segments.is_empty() || !self.manifests.is_empty()
-    }
-}
-
-fn list(dir: &Path) -> io::Result<Listing> {
-    let mut files = Listing::default();
-    for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let name_bytes = name.as_bytes();
-        let base = |suffix: &str| name_bytes.strip_suffix(suffix.as_bytes());
-        let sealed = base(segment::SEALED);
-        if let Some(base) = sealed.or(base(segment::PARTIAL)).or(base(segment::JOURNAL)) {
-            *files.segments.entry(OsString::from_vec(base.to_vec())).or_default() |= sealed.is_some();
-        } else if name_bytes.starts_with(b"rank") && name_bytes.ends_with(b".json") {
-            files.manifests.push(name);
-        }
-    }
-    files.manifests.sort();
-    Ok(files)
-}
-
-/// The run directory that `path` means.
-fn locate(path: &Path) -> Result<PathBuf, OpenError> {
-    let io = |source| OpenError::Io { path: path.to_owned(), source };
-    if !fs::metadata(path).map_err(io)?.is_dir() {
-        return Err(OpenError::File(path.to_owned()));
-    }
-    if list(path).map_err(io)?.is_run() {
-        return Ok(path.to_owned());
-    }
-    let mut runs = Vec::new();
-    for entry in fs::read_dir(path).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        // What cannot be listed is no run that could be opened.
-        if entry.file_type().is_ok_and(|t| t.is_dir()) && list(&entry.path()).is_ok_and(|l| l.is_run()) {
-            runs.push(entry.file_name());
-        }
-    }
-    runs.sort();
-    match runs.as_slice() {
-        [] => Err(OpenError::NoRun(path.to_owned())),
-        [one] => Ok(path.join(one)),
-        several => {
-            let runs = several.iter().map(|r| r.to_string_lossy().into_owned()).collect();
-            Err(OpenError::Several { path: path.to_owned(), runs })
-        }
     }
 }
 

@@ -92,15 +92,33 @@ fn a_run_is_read_while_it_is_written() {
 }
 
 fn tensors() -> impl Strategy<Value = Vec<(String, Dtype, Vec<u64>, bool)>> {
+    use Dtype::{
+        BF16, BOOL, C64, F4, F6_E2M3, F6_E3M2, F8_E4M3, F8_E4M3FNUZ, F8_E5M2, F8_E5M2FNUZ, F8_E8M0, F16, F32,
+        F64, I8, I16, I32, I64, U8, U16, U32, U64,
+    };
     let dtype = proptest::sample::select(vec![
-        Dtype::BOOL,
-        Dtype::F4,
-        Dtype::F6_E2M3,
-        Dtype::F8_E8M0,
-        Dtype::BF16,
-        Dtype::I32,
-        Dtype::C64,
-        Dtype::F64,
+        BF16,
+        BOOL,
+        C64,
+        F4,
+        F6_E2M3,
+        F6_E3M2,
+        F8_E4M3,
+        F8_E4M3FNUZ,
+        F8_E5M2,
+        F8_E5M2FNUZ,
+        F8_E8M0,
+        F16,
+        F32,
+        F64,
+        I8,
+        I16,
+        I32,
+        I64,
+        U8,
+        U16,
+        U32,
+        U64,
     ]);
     let shape = proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(4), Just(6)], 0..4);
     proptest::collection::vec((".{0,12}", dtype, shape, any::<bool>()), 1..30)

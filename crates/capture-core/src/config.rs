@@ -5,6 +5,7 @@ mod value;
 
 pub use value::{MinFree, OnFull, Switch};
 
+use crate::name::is_run_name;
 use crate::ranks::RankSet;
 use crate::select::{Globs, SelectError, Selection};
 use crate::steps::Steps;
@@ -133,14 +134,6 @@ impl Config {
 
 const RUN_NAME: &str = "one path component of letters, digits, \".\", \"_\" and \"-\" that does not start with \".\", \
                         of at most 200 bytes";
-
-/// Whether `name` can be a run's directory (docs/format.md, Run name).
-#[must_use]
-pub fn is_run_name(name: &str) -> bool {
-    (1..=200).contains(&name.len())
-        && !name.starts_with('.')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-}
 
 fn switch(text: &str) -> Result<(Switch, Option<Selection>), String> {
     Ok(match text.to_ascii_lowercase().as_str() {

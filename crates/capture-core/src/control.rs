@@ -1,6 +1,7 @@
 //! Switching captures on and off, flushing them, and saying how they stand.
 
 use crate::config::{Config, OnFull, Switch};
+use crate::engine::{Engine, Stalled};
 use crate::identity::Who;
 use crate::ledger::{Balance, Ledger};
 use crate::manifest::{Counters, Loss, RuleCount};
@@ -196,35 +197,46 @@ pub fn switch_on(request: Request) -> Result<PathBuf, SwitchError> {
     Ok(path)
 }
 
-/// Ends the capture that is on, for `reason`, and returns once all it captured is sealed.
-///
-/// # Errors
-/// The first thing that went wrong in this capture, or that its writer has stopped moving.
-pub fn switch_off(reason: &str) -> Result<(), String> {
-    let (engine, stall) = {
-        let mut state = state::lock();
-        let stall = stall_limit(&state);
-        let Some(session) = state.session.as_mut() else { return Ok(()) };
-        session.ledger.end(reason, now_ns());
-        (session.engine.clone(), stall)
-    };
-    let result = engine.map_or(Ok(()), |engine| engine.finish(stall));
-    if let Err(error) = &result {
-        notice(&format!("not all was sealed: {error}"));
-    }
-    result
+/// Ends the capture that is on, for `reason`, and returns once all it captured is sealed; what went wrong in it, if
+/// anything did.
+pub fn switch_off(reason: &str) -> Option<String> {
+    await_writer(
+        |session| {
+            if !session.ledger.has_ended() && session.engine.is_none() {
+                notice(&format!(
+                    "run {:?}: no tap that its selection names was called, nothing was captured",
+                    session.run
+                ));
+            }
+            session.ledger.end(reason, now_ns());
+        },
+        Engine::finish,
+    )
 }
 
-/// Returns once all that was captured before is sealed. Nothing to do where nothing was.
-///
-/// # Errors
-/// The first thing that went wrong in this capture, or that its writer has stopped moving.
-pub fn flush() -> Result<(), String> {
-    let (engine, stall) = {
+/// Returns once all that was captured before is sealed; what went wrong in this capture, if anything did.
+pub fn flush() -> Option<String> {
+    await_writer(|_| (), Engine::flush)
+}
+
+/// Prepares the session, then waits for its writer without the state's lock.
+fn await_writer(
+    prepare: impl FnOnce(&Session),
+    wait: impl FnOnce(&Engine, Option<Duration>) -> Result<(), Stalled>,
+) -> Option<String> {
+    let (engine, ledger, stall) = {
         let state = state::lock();
-        (state.session.as_ref().and_then(|session| session.engine.clone()), stall_limit(&state))
+        let session = state.session.as_ref()?;
+        prepare(session);
+        (session.engine.clone(), Arc::clone(&session.ledger), stall_limit(&state))
     };
-    engine.map_or(Ok(()), |engine| engine.flush(stall))
+    match engine.map_or(Ok(()), |engine| wait(&engine, stall)) {
+        Ok(()) => ledger.balance().last_error,
+        Err(stalled) => {
+            notice(&format!("not all is sealed: {stalled}"));
+            Some(stalled.to_string())
+        }
+    }
 }
 
 /// How long a writer may stand still before nobody waits for it any more.

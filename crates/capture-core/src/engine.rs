@@ -80,8 +80,12 @@ struct Progress {
     seals_asked: u64,
     seals_done: u64,
     finished: bool,
-    failure: Option<String>,
 }
+
+/// The writer has moved nothing for so long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the writer has moved nothing for {0:?}: the disk may hang")]
+pub(crate) struct Stalled(Duration);
 
 pub(crate) const LARGER_THAN_RING: &str = "larger than the ring (TPCAPTURE_RING)";
 pub(crate) const RING_FULL: &str = "the ring was full (TPCAPTURE_ON_FULL=drop)";
@@ -185,9 +189,9 @@ impl Engine {
         }
     }
 
-    /// Returns once everything staged before is in sealed files; `Err` is the first thing that went wrong, or that the
-    /// writer has moved nothing for `stall` (`None`: waits for ever).
-    pub(crate) fn flush(&self, stall: Option<Duration>) -> Result<(), String> {
+    /// Returns once the writer has sealed everything staged before, as far as it could, or has moved nothing for
+    /// `stall` (`None`: waits for ever).
+    pub(crate) fn flush(&self, stall: Option<Duration>) -> Result<(), Stalled> {
         let ticket = {
             let mut progress = self.progress.lock();
             progress.seals_asked += 1;
@@ -198,13 +202,13 @@ impl Engine {
         self.wait_for(stall, |progress| progress.seals_done >= ticket || progress.finished)
     }
 
-    /// Refuses further records and returns once the writer has written and sealed those before.
-    pub(crate) fn finish(&self, stall: Option<Duration>) -> Result<(), String> {
+    /// Refuses further records and returns once the writer is through with those before, or stands still.
+    pub(crate) fn finish(&self, stall: Option<Duration>) -> Result<(), Stalled> {
         self.ring.close();
         self.wait_for(stall, |progress| progress.finished)
     }
 
-    fn wait_for(&self, stall: Option<Duration>, done: impl Fn(&Progress) -> bool) -> Result<(), String> {
+    fn wait_for(&self, stall: Option<Duration>, done: impl Fn(&Progress) -> bool) -> Result<(), Stalled> {
         let mut progress = self.progress.lock();
         let (mut moved, mut since) = (self.moved.load(Relaxed), Instant::now());
         while !done(&progress) {
@@ -214,10 +218,10 @@ impl Engine {
                 (moved, since) = (now, Instant::now());
             }
             if let Some(stall) = stall.filter(|stall| since.elapsed() > *stall) {
-                return Err(format!("the writer has moved nothing for {stall:?}"));
+                return Err(Stalled(stall));
             }
         }
-        progress.failure.clone().map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// The writer got `n_bytes` out of the way.
@@ -229,11 +233,6 @@ impl Engine {
     pub(crate) fn note_sealed(&self) {
         self.progress.lock().seals_done += 1;
         self.advanced.notify_all();
-    }
-
-    /// The writer cannot go on. Only the first reason is kept.
-    pub(crate) fn note_failure(&self, reason: &str) {
-        self.progress.lock().failure.get_or_insert_with(|| reason.to_owned());
     }
 
     /// The writer is through.

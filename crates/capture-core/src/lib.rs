@@ -14,6 +14,7 @@ pub mod journal;
 pub mod rundir;
 pub mod manifest;
 mod writeback;
+mod open_segment;
 pub mod segment;
 pub mod select;
 pub mod ranks;

@@ -55,6 +55,12 @@ impl Memory {
             }
         }
     }
+
+    /// Gives every page back to the kernel; the addresses stay. What the memory held is lost.
+    pub(crate) fn cool(&self) {
+        // SAFETY: our own mapping, which the caller says nobody uses.
+        unsafe { libc::madvise(self.start.cast(), self.n_bytes, libc::MADV_DONTNEED) };
+    }
 }
 
 impl Drop for Memory {

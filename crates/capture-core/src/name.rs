@@ -1,4 +1,4 @@
-//! The names inside a segment: `step12/layers.0.q#1` of tap `layers.0.q`, its step and its call.
+//! The names in and around a segment: `step12/layers.0.q#1` of tap `layers.0.q`, its step and its call; and a run's.
 
 use std::fmt::Write as _;
 
@@ -20,6 +20,16 @@ pub fn tensor_key(tap: &str, step: u64, call: u64) -> String {
         write!(key, "#{call}").expect("a String takes what is written to it");
     }
     key
+}
+
+/// The longest run name, in bytes.
+pub const MAX_RUN_NAME: usize = 200;
+
+/// Whether `name` may name a run: one path component, the same on every file system.
+#[must_use]
+pub fn is_run_name(name: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    !name.is_empty() && name.len() <= MAX_RUN_NAME && !name.starts_with('.') && name.bytes().all(fits)
 }
 
 #[cfg(test)]

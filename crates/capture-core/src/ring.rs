@@ -265,6 +265,14 @@ impl<T> Ring<T> {
         self.room.notify_all();
     }
 
+    /// Gives the memory back once the ring is closed and drained; it stays usable for nothing else.
+    pub fn retire(&self) {
+        let state = self.state.lock();
+        if state.closed && state.slots.is_empty() {
+            self.memory.cool();
+        }
+    }
+
     /// The address and length of a taken range's bytes.
     #[must_use]
     pub fn bytes_of<U>(&self, range: &Range<U>) -> (*const u8, usize) {

@@ -1,6 +1,7 @@
 //! The run directory, held open: files in it are made, renamed and deleted relative to its descriptor, so that whoever
 //! moves or replaces a path cannot lead them elsewhere.
 
+use crate::name::{MAX_RUN_NAME, is_run_name};
 use rustix::{
     fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, renameat, unlinkat},
     io::Errno,
@@ -12,9 +13,6 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-
-/// The longest run name, in bytes.
-pub const MAX_RUN_NAME: usize = 200;
 
 /// A run directory that exists and is open.
 #[derive(Debug, Clone)]
@@ -53,13 +51,6 @@ pub enum RunDirError {
         /// What it said.
         source: io::Error,
     },
-}
-
-/// Whether `name` may name a run: one path component, the same on every file system.
-#[must_use]
-pub fn is_run_name(name: &str) -> bool {
-    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
-    !name.is_empty() && name.len() <= MAX_RUN_NAME && !name.starts_with('.') && name.bytes().all(fits)
 }
 
 impl RunDir {

@@ -8,6 +8,7 @@ use crate::config::MinFree;
 use crate::engine::{Draft, Engine, Piece};
 use crate::ledger::Ledger;
 use crate::manifest::{Manifest, State};
+use crate::notice::notice;
 use crate::record::Identity;
 use crate::ring::{Next, Range};
 use crate::rundir::{RunDir, RunDirError};
@@ -58,7 +59,6 @@ fn run(engine: &Engine, assignment: Assignment) {
     };
     if let Some(failure) = &failure {
         ledger.fail(failure, now_ns());
-        engine.note_failure(failure);
         engine.ring.close();
         // A second panic is a second look at the same fault.
         let _ = catch_unwind(AssertUnwindSafe(|| drain(engine, &ledger, failure)));
@@ -69,9 +69,9 @@ fn run(engine: &Engine, assignment: Assignment) {
             && failure.is_none()
         {
             ledger.fail(&error.to_string(), now_ns());
-            engine.note_failure(&error.to_string());
         }
     }
+    engine.ring.retire();
     engine.note_finished();
 }
 
@@ -222,6 +222,9 @@ impl Writer {
         let sealed = self.segments.seal();
         let noted = self.note_segments();
         self.write_manifest()?;
+        for rule in self.assignment.manifest.rules.iter().filter(|rule| rule.records == 0) {
+            notice(&format!("rule {:?} captured nothing", rule.rule));
+        }
         sealed?;
         noted
     }

@@ -32,7 +32,7 @@ pub(crate) fn switch_on(
     fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> PyResult<T> {
         text.parse().map_err(|error| PyValueError::new_err(format!("{name}={text:?}: {error}")))
     }
-    if let Some(run) = run.as_deref().filter(|run| !capture_core::config::is_run_name(run)) {
+    if let Some(run) = run.as_deref().filter(|run| !capture_core::name::is_run_name(run)) {
         return Err(PyValueError::new_err(format!(
             "run={run:?}: expected one path component of letters, digits, '.', '_' and '-' that does not start with '.'"
         )));
@@ -50,13 +50,13 @@ pub(crate) fn switch_on(
 /// Ends the capture that is on and returns once it is sealed; what went wrong in it, or None.
 #[pyfunction]
 pub(crate) fn switch_off(py: Python<'_>, reason: &str) -> Option<String> {
-    py.detach(|| control::switch_off(reason)).err()
+    py.detach(|| control::switch_off(reason))
 }
 
 /// Return once everything captured before is in sealed files; what went wrong in this capture, or None.
 #[pyfunction]
 pub(crate) fn flush(py: Python<'_>) -> Option<String> {
-    py.detach(control::flush).err()
+    py.detach(control::flush)
 }
 
 /// How this process stands: state ('off', 'armed', 'capturing' or 'ended'), run, step, abs_step, rank, world, mesh,

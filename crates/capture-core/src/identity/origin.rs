@@ -1,7 +1,7 @@
 //! Where a process comes from, and the names that follow from it: the run's and the process's own.
 
 use super::{Who, slurm_step};
-use crate::config::is_run_name;
+use crate::name::is_run_name;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read as _;

@@ -1,0 +1,98 @@
+//! Where a run is: the files of a directory that are a run's, and the one run that a path means.
+
+use crate::segment;
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs, io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+};
+
+/// Why a path is no run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// It does not exist, or the system refuses it.
+    #[error("{source}: {}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file.
+    #[error("expected a run directory, or a directory holding one run, found a file: {}", .0.display())]
+    File(PathBuf),
+    /// A directory with no run in it.
+    #[error("expected a run directory, or a directory holding one run, found no run: {}", .0.display())]
+    NoRun(PathBuf),
+    /// A directory with several runs in it.
+    #[error("expected one run, found {}: {}", runs.join(", "), path.display())]
+    Several {
+        /// The directory.
+        path: PathBuf,
+        /// The runs' names.
+        runs: Vec<String>,
+    },
+}
+
+/// What a directory holds of a run.
+#[derive(Default)]
+pub(crate) struct Listing {
+    /// Base names, and whether the sealed one was seen.
+    pub(crate) segments: BTreeMap<OsString, bool>,
+    pub(crate) manifests: Vec<OsString>,
+}
+
+impl Listing {
+    fn is_run(&self) -> bool {
+        !self.segments.is_empty() || !self.manifests.is_empty()
+    }
+}
+
+/// Lists a directory by names alone.
+pub(crate) fn list(dir: &Path) -> io::Result<Listing> {
+    let mut files = Listing::default();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let name_bytes = name.as_bytes();
+        let base = |suffix: &str| name_bytes.strip_suffix(suffix.as_bytes());
+        let sealed = base(segment::SEALED);
+        if let Some(base) = sealed.or(base(segment::PARTIAL)).or(base(segment::JOURNAL)) {
+            *files.segments.entry(OsString::from_vec(base.to_vec())).or_default() |= sealed.is_some();
+        } else if name_bytes.starts_with(b"rank") && name_bytes.ends_with(b".json") {
+            files.manifests.push(name);
+        }
+    }
+    files.manifests.sort();
+    Ok(files)
+}
+
+/// The run directory that `path` means.
+pub(crate) fn locate(path: &Path) -> Result<PathBuf, OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    if !fs::metadata(path).map_err(io)?.is_dir() {
+        return Err(OpenError::File(path.to_owned()));
+    }
+    if list(path).map_err(io)?.is_run() {
+        return Ok(path.to_owned());
+    }
+    let mut runs = Vec::new();
+    for entry in fs::read_dir(path).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        // What cannot be listed is no run that could be opened.
+        if entry.file_type().is_ok_and(|t| t.is_dir()) && list(&entry.path()).is_ok_and(|l| l.is_run()) {
+            runs.push(entry.file_name());
+        }
+    }
+    runs.sort();
+    match runs.as_slice() {
+        [] => Err(OpenError::NoRun(path.to_owned())),
+        [one] => Ok(path.join(one)),
+        several => {
+            let runs = several.iter().map(|r| r.to_string_lossy().into_owned()).collect();
+            Err(OpenError::Several { path: path.to_owned(), runs })
+        }
+    }
+}

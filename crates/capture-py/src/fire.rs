@@ -1,0 +1,179 @@
+//! The hook while on: sorts out the arguments, describes the tensor, has it copied, and lets nothing out.
+#![expect(unsafe_code, reason = "the C API of CPython")]
+
+use crate::errors::settle_error;
+use crate::tensor::{self, spoken};
+use crate::{arguments, host};
+use capture_core::control;
+use capture_core::placement::Placements;
+use capture_core::tap::{self as core_tap, CaptureError, Patience, TapId};
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// Why a name has no tap.
+pub(crate) const NO_TAP: &str =
+    "not captured: its name is longer than 1024 bytes, or there are 100000 others";
+
+/// From so many bytes on other Python threads may run while a tensor is copied.
+const RELEASE_GIL: u64 = 1 << 20;
+
+/// `capture(name, tensor, …)`.
+///
+/// # Safety
+/// The arguments are what CPython handed to a builtin of the fastcall convention.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn capture(
+    args: *const *mut ffi::PyObject,
+    n_args: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    guarded(|py| {
+        // SAFETY: as CPython handed them to `capture`.
+        let [name, tensor, placement, rows] = unsafe {
+            arguments::parse(py, "capture", ["name", "tensor", "placement", "rows"], 2, args, n_args, names)
+        }?;
+        let (Some(name), Some(tensor)) = (name, tensor) else {
+            return Err(PyTypeError::new_err("capture() takes a name and a tensor"));
+        };
+        let name = name.cast::<PyString>()?.to_cow()?;
+        let Some(tap) = core_tap::tap(&name) else {
+            return Err(PyTypeError::new_err(format!("tap {name:.80}…: {NO_TAP}")));
+        };
+        fire(py, tap, &tensor, placement.as_ref(), None, rows.as_ref())
+    })
+}
+
+/// `tap(tensor, …)` of the tap `id` whose records have `placement` unless the call says otherwise.
+///
+/// # Safety
+/// As for [`capture`].
+pub(crate) unsafe fn tap(
+    py: Python<'_>,
+    id: Option<TapId>,
+    placement: Option<&str>,
+    args: *const *mut ffi::PyObject,
+    n_args: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> PyResult<()> {
+    let parameters = ["tensor", "placement", "rows"];
+    // SAFETY: this function's own condition.
+    let [tensor, given, rows] = unsafe { arguments::parse(py, "tap", parameters, 1, args, n_args, names) }?;
+    let Some(tensor) = tensor else {
+        return Err(PyTypeError::new_err("a tap takes a tensor"));
+    };
+    let Some(id) = id else { return Ok(()) };
+    fire(py, id, &tensor, given.as_ref(), placement, rows.as_ref())
+}
+
+/// `step()`.
+#[cold]
+#[inline(never)]
+pub(crate) fn step() {
+    if !control::is_settled() {
+        Python::attach(host::settle);
+    }
+}
+
+/// Runs a hook so that nothing reaches the model: neither an exception, unless it is wanted, nor a panic.
+pub(crate) fn guarded(hook: impl FnOnce(Python<'_>) -> PyResult<()>) -> *mut ffi::PyObject {
+    Python::attach(|py| {
+        let run = std::panic::AssertUnwindSafe(|| hook(py));
+        let result = std::panic::catch_unwind(run).unwrap_or_else(|_| {
+            control::fail("a panic in the hook");
+            Ok(())
+        });
+        match result {
+            Ok(()) => py.None().into_ptr(),
+            Err(error) if control::is_strict() => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+            Err(error) => {
+                control::complain(&spoken(py, &error));
+                py.None().into_ptr()
+            }
+        }
+    })
+}
+
+fn fire(
+    py: Python<'_>,
+    tap: TapId,
+    tensor: &Bound<'_, PyAny>,
+    placement: Option<&Bound<'_, PyAny>>,
+    taps_placement: Option<&str>,
+    rows: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    if !control::is_settled() {
+        host::settle(py);
+    }
+    if !core_tap::is_named(tap) {
+        return Ok(());
+    }
+    let placement = match placement {
+        None => taps_placement.map(str::to_owned),
+        Some(given) => parsed(tap, given),
+    };
+    let rows = rows.and_then(|rows| n_rows(tap, rows));
+    match copy(py, tap, tensor, placement.as_deref(), rows) {
+        Ok(()) => Ok(()),
+        Err(error) => settle_error(&error),
+    }
+}
+
+fn copy(
+    py: Python<'_>,
+    tap: TapId,
+    object: &Bound<'_, PyAny>,
+    placement: Option<&str>,
+    rows: Option<u64>,
+) -> Result<(), CaptureError> {
+    let tensor = tensor::describe(object).map_err(|reason| core_tap::refuse(tap, &reason))?;
+    let view = tensor.view().map_err(|error| core_tap::refuse(tap, &error.to_string()))?;
+    let Some(mut ticket) = core_tap::begin(tap, &view, placement, rows)? else { return Ok(()) };
+    if view.n_bytes() < RELEASE_GIL {
+        match ticket.stage(&view, Patience::None)? {
+            None => return Ok(()),
+            // The ring is full or another thread has the turn: that one may need the GIL before it can go on.
+            Some(back) => ticket = back,
+        }
+    }
+    let view = Unbound(view);
+    py.detach(move || {
+        let view = view;
+        ticket.stage(&view.0, Patience::Full).map(drop)
+    })
+}
+
+/// A view whose memory is looked at without the GIL.
+struct Unbound<'a>(capture_core::TensorView<'a>);
+
+// SAFETY: it is only moved into a closure that runs on this very thread; PyO3 asks for `Send` to keep Python objects
+// out, and a view holds none.
+unsafe impl Send for Unbound<'_> {}
+
+/// The placement, where it is one; said once where it is not.
+fn parsed(tap: TapId, given: &Bound<'_, PyAny>) -> Option<String> {
+    let parse = || -> Result<String, String> {
+        let text: String = given.extract().map_err(|error: PyErr| spoken(given.py(), &error))?;
+        text.parse::<Placements>().map_err(|error| error.to_string())?;
+        Ok(text)
+    };
+    parse().map_err(|reason| core_tap::remark(tap, &format!("{reason}; captured without a placement"))).ok()
+}
+
+/// The number of valid rows, where it can be had without waiting for a device; said once where it cannot.
+fn n_rows(tap: TapId, rows: &Bound<'_, PyAny>) -> Option<u64> {
+    let read = || -> Result<u64, String> {
+        // `__index__` of a device tensor would wait for the device: only host memory is asked.
+        if rows.hasattr("__dlpack__").unwrap_or(false) {
+            tensor::describe(rows)?;
+        }
+        let index = rows.call_method0("__index__").map_err(|error| spoken(rows.py(), &error))?;
+        index.extract().map_err(|error: PyErr| spoken(rows.py(), &error))
+    };
+    read().map_err(|reason| core_tap::remark(tap, &format!("rows: {reason}; captured without"))).ok()
+}
