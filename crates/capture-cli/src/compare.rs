@@ -169,7 +169,7 @@ fn rows(rows: &[Row], colours: bool) -> String {
         cells.push(Cell::new(row.placement.as_deref().map_or_else(String::new, printable)));
         table.add_row(cells);
     }
-    for right in [2].into_iter().chain(numbers..words) {
+    for right in (2..3 + usize::from(calls)).chain(numbers..words) {
         if let Some(column) = table.column_mut(right) {
             column.set_cell_alignment(CellAlignment::Right);
         }
