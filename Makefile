@@ -39,7 +39,8 @@ test-python: $(VENV)/test.stamp $(VENV)/native.stamp
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/test.stamp $(VENV)/native.stamp
-	cargo bench --workspace --locked --benches
+	cargo bench --locked --package capture-benches --benches -- --warm-up-time 0.5 --measurement-time 1
+	$(BIN)/python benches/run.py
 
 lint: lint-rust lint-python deny
 
