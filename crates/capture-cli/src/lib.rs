@@ -7,6 +7,8 @@ mod number;
 mod output;
 mod progress;
 mod run;
+
+mod compare;
 mod ls;
 mod show;
 mod verify;
@@ -31,6 +33,8 @@ enum Command {
     Show(show::Args),
     /// Hold every record against its checksum.
     Verify(verify::Args),
+    /// Compare a run across its ranks, or two runs of any tensor-parallel sizes.
+    Compare(compare::Args),
 }
 
 /// Why a command could not be carried out.
@@ -43,6 +47,9 @@ enum Error {
     /// A record that was readable when the run was opened.
     #[error(transparent)]
     File(#[from] capture_compare::FileError),
+    /// The layouts file is not one.
+    #[error(transparent)]
+    Layouts(#[from] capture_compare::LayoutsError),
     /// No such tap, step or call.
     #[error("{0}")]
     NotFound(String),
@@ -62,6 +69,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Ls(args) => ls::ls(&args),
         Command::Show(args) => show::show(&args),
         Command::Verify(args) => verify::verify(&args),
+        Command::Compare(args) => compare::compare(&args),
     };
     let output = made.unwrap_or_else(|e| Output::failed(&e));
     print(&output)

@@ -51,6 +51,11 @@ pub(crate) fn table(header: &[&str]) -> Table {
 
 /// The table's lines, without the column that pads their beginning and the spaces at their ends.
 pub(crate) fn lines(table: &Table) -> String {
-    let bare = |line: &str| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned() + "\n";
+    let bare = |line: &str| {
+        // A coloured cell is coloured with its padding: the column comes after the first code.
+        let code = if line.starts_with('\u{1b}') { line.find('m').map_or(0, |m| m + 1) } else { 0 };
+        let (code, rest) = line.split_at(code);
+        format!("{code}{}\n", rest.strip_prefix(' ').unwrap_or(rest).trim_end())
+    };
     table.to_string().lines().map(bare).collect()
 }

@@ -26,7 +26,8 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
             work.push((firing, group, said.clone(), from));
         }
     }
-    let rows = options.map(&work, |(firing, group, said, from)| {
+    let n_bytes = |(_, group, _, _): &(_, Group, _, _)| index.n_bytes(group);
+    let rows = options.map(&work, n_bytes, |(firing, group, said, from)| {
         let look = Look { index: &index, firing, group, layouts, options };
         let mut row = Row {
             tap: firing.tap.clone(),

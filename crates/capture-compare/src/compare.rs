@@ -24,7 +24,11 @@ pub fn compare(reference: &Run, candidate: &Run, layouts: &Layouts, options: Opt
     let a = Index::new(reference, &str::to_owned);
     let b = Index::new(candidate, &|tap| layouts.renamed(tap));
     let pairs = pairs(&a, &b, layouts);
-    let outcomes = options.map(&pairs, |pair| Work { indices: [&a, &b], pair, layouts }.run());
+    let n_bytes = |pair: &Pair| {
+        let sides = pair.groups.iter().zip([&a, &b]);
+        sides.map(|(group, index)| group.as_ref().map_or(0, |group| index.n_bytes(group))).sum()
+    };
+    let outcomes = options.map(&pairs, n_bytes, |pair| Work { indices: [&a, &b], pair, layouts }.run());
     let mut errors: Vec<FileError> = [reference, candidate].iter().flat_map(|r| r.errors.clone()).collect();
     let mut noise: HashMap<Option<String>, f64> = HashMap::new();
     let mut rows = Vec::new();
@@ -73,7 +77,10 @@ fn decide(
             *before = before.max(decision.noise);
         }
         let found = severity(&decision);
-        if worst.as_ref().is_none_or(|(_, w)| found.partial_cmp(&severity(w)).is_some_and(|o| o.is_gt())) {
+        if worst
+            .as_ref()
+            .is_none_or(|(_, w)| found.partial_cmp(&severity(w)).is_some_and(std::cmp::Ordering::is_gt))
+        {
             worst = Some((variant, decision));
         }
     }

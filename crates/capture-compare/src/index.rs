@@ -129,6 +129,12 @@ impl<'r> Index<'r> {
         &self.run.processes[entry.process].identity.mesh
     }
 
+    /// Bytes of a group's records.
+    #[must_use]
+    pub fn n_bytes(&self, group: &Group) -> u64 {
+        group.entries.iter().map(|e| self.run.entries[*e].n_bytes()).sum()
+    }
+
     /// The global rank that wrote an entry.
     #[must_use]
     pub fn rank(&self, entry: usize) -> Option<u32> {
@@ -218,7 +224,9 @@ impl<'r> Index<'r> {
     fn without_lone_stage(&self, mut groups: Vec<Group>) -> Vec<Group> {
         let stages: BTreeSet<Option<u32>> = groups.iter().map(|g| g.at.get("pp").copied()).collect();
         if stages.len() == 1 {
-            groups.iter_mut().for_each(|g| drop(g.at.remove("pp")));
+            for group in &mut groups {
+                group.at.remove("pp");
+            }
         }
         groups
     }

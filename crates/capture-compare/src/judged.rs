@@ -8,27 +8,28 @@ use crate::{
     whole::Whole,
 };
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How to compare.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'p> {
     /// NaN at the same place on both sides is `DIFFERENT`.
     pub fail_on_nan: bool,
-    /// Called after each row, from any thread, with the rows done and all there are.
-    pub progress: Option<&'p (dyn Fn(usize, usize) + Sync)>,
+    /// Called after each row, from any thread, with the bytes of its records.
+    pub progress: Option<&'p (dyn Fn(u64) + Sync)>,
 }
 
 impl Options<'_> {
-    /// Does the work on all items in parallel, reporting progress.
-    pub(crate) fn map<T: Sync, R: Send>(&self, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-        let done = AtomicUsize::new(0);
+    /// Does the work on all items in parallel, reporting how many bytes each was.
+    pub(crate) fn map<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        n_bytes: impl Fn(&T) -> u64 + Sync,
+        work: impl Fn(&T) -> R + Sync,
+    ) -> Vec<R> {
         let one = |item| {
             let result = work(item);
-            // Relaxed: a count for display.
-            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             if let Some(progress) = self.progress {
-                progress(done, items.len());
+                progress(n_bytes(item));
             }
             result
         };

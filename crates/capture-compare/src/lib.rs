@@ -23,6 +23,7 @@ pub mod statistics;
 pub mod exact;
 pub mod index;
 pub mod infer;
+pub mod verdict;
 pub mod report;
 
 mod gather;
@@ -33,7 +34,6 @@ mod judged;
 
 mod alone;
 mod compare;
-pub mod verdict;
 
 pub use alone::check;
 pub use compare::compare;

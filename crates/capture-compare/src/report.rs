@@ -1,7 +1,7 @@
 //! What a comparison found, as docs/format.md writes it down.
 
 use crate::{run::FileError, verdict::Verdict};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A comparison's findings.
@@ -12,7 +12,6 @@ pub struct Report {
     /// The paths as given.
     pub runs: Vec<String>,
     /// What could not be read.
-    #[serde(serialize_with = "errors")]
     pub errors: Vec<FileError>,
     /// The first row in capture order that is `DIFFERENT`, or `LAYOUT` where none is: a placement that is not what is
     /// there is no statement about the numbers.
@@ -166,16 +165,6 @@ impl Report {
             _ => 0,
         }
     }
-}
-
-fn errors<S: Serializer>(errors: &[FileError], serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Error<'a> {
-        file: String,
-        reason: &'a str,
-    }
-    serializer
-        .collect_seq(errors.iter().map(|e| Error { file: e.file.display().to_string(), reason: &e.reason }))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! | direct row | rms | 2 (fp32 and wider: 32), only where nothing before was off: E ≤ u/10 |
 //! | level | the median row rms | 2 (fp32 and wider: 32), or 4 E/u where that is more |
 //! | slope | the median row's factor − 1 | noise makes less: max(u/8, 4 noise², (λ − ½)u), and 8 standard errors |
+//! | row slope | a row's factor, less the median row's | 3u or 20 spreads; 5u or 40 where noise came before |
 //! | common | share of the error that is the same in every row | 0.15 + 0.9 × that of the reference + 3/rows |
 //!
 //! The direct test is a fixed limit: over 10 kinds of layer at TP 2, 4 and 8, the worst row of a correct result was
@@ -140,6 +141,7 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
         ("direct row", noise.direct_row(s, inherited)),
         ("level", noise.level(s.rows.len(), inherited)),
         ("slope", noise.slope(s)),
+        ("row slope", noise.row_slope(s, inherited)),
         ("common", noise.common(s)),
     ];
     let worst = tests.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
@@ -259,6 +261,17 @@ impl Noise {
         let relative = s.rel_l2.unwrap_or(0.0).min(8.0 * noise).max(2.0 * noise);
         let floor = (u / 8.0).max(4.0 * relative * relative).max((self.lambda - 0.5) * u);
         (slope.abs() / floor).min(z / 8.0)
+    }
+
+    fn row_slope(&self, s: &Statistics, inherited: Option<f64>) -> f64 {
+        let (3.., Some(slope)) = (s.slopes.len(), median(s.slopes.iter().copied())) else { return 0.0 };
+        let off: Vec<f64> = s.slopes.iter().map(|b| (b - slope).abs()).collect();
+        let spread = 1.4826 * median(off.iter().copied()).unwrap_or(0.0);
+        let direct = inherited.is_some_and(|e| e <= 0.1 * self.roundoff) && self.lambda <= 1.0;
+        let (units, spreads) = if direct { (3.0, 20.0) } else { (5.0, 40.0) };
+        let few = if s.slopes.len() < 8 { 2.0 } else { 1.0 };
+        let threshold = (units * self.roundoff).max(spreads * few * spread);
+        off.into_iter().fold(0.0, f64::max) / threshold
     }
 
     fn common(&self, s: &Statistics) -> f64 {

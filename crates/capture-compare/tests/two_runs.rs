@@ -351,7 +351,7 @@ fn rows_past_the_valid_ones_are_left_out() {
     let b = record("tp=1", &[tokens, padded.clone()]);
     let report = with_layouts(&a.run, &b.run, layouts);
     assert_eq!((report.verdict, report.rows[1].padded), (Some(Verdict::Identical), 2));
-    let lone = record("tp=1", &[padded.clone()]);
+    let lone = record("tp=1", std::slice::from_ref(&padded));
     let found = with_layouts(&a.run, &lone.run, layouts).rows;
     assert_eq!(
         found[1].diagnoses[0].text,

@@ -1,7 +1,7 @@
 //! DLPack: the C exchange API, cached per type, and the Python protocol.
 #![expect(unsafe_code, reason = "the C structures of DLPack")]
 
-use crate::tensor::{Tensor, no_place, on_device, spoken};
+use crate::described::{Tensor, no_place, on_device, spoken};
 use capture_core::Dtype;
 use capture_core::view::Element;
 use dlpark::ffi::{

@@ -1,8 +1,9 @@
 //! The hook while on: sorts out the arguments, describes the tensor, has it copied, and lets nothing out.
 #![expect(unsafe_code, reason = "the C API of CPython")]
 
+use crate::described::spoken;
 use crate::errors::settle_error;
-use crate::tensor::{self, spoken};
+use crate::tensor;
 use crate::{arguments, host};
 use capture_core::control;
 use capture_core::placement::Placements;

@@ -17,7 +17,7 @@ pub(crate) static CAPTURE: Definition = Definition::fastcall(
     c"capture",
     capture::<false>,
     capture::<true>,
-    c"capture($module, name, tensor, /, *, placement=None, rows=None)\n--\n\n\
+    c"capture(name, tensor, /, *, placement=None, rows=None)\n--\n\n\
 Capture a tensor at the tap `name`, where a capture is on and its selection wants it.\n\n\
 name: str, at most 1024 bytes of UTF-8. A name built by an f-string is built also while off: prefer tap().\n\
 tensor: anything in host memory that speaks DLPack or the array interface, of any shape and strides. Its logical,\n\
@@ -40,7 +40,7 @@ pub(crate) static STEP: Definition = Definition::no_arguments(
     c"step",
     step::<false>,
     step::<true>,
-    c"step($module, /)\n--\n\nA forward pass begins: later records belong to the next step.",
+    c"step()\n--\n\nA forward pass begins: later records belong to the next step.",
 );
 
 unsafe extern "C" fn capture<const IMMORTAL: bool>(

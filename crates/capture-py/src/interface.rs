@@ -1,7 +1,7 @@
 //! NumPy's array interface, and dtypes by their names, as ml_dtypes' are known by nothing else.
 
+use crate::described::{Tensor, no_place, spoken};
 use crate::exchange::contiguous;
-use crate::tensor::{Tensor, no_place, spoken};
 use capture_core::Dtype;
 use capture_core::view::Element;
 use pyo3::prelude::*;

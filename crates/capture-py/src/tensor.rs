@@ -4,36 +4,14 @@
 //! by torch's own attributes (older torch), by NumPy's array interface (NumPy: DLPack refuses its read-only arrays and
 //! does not know ml_dtypes), or by `__dlpack__` (JAX, CuPy, anything else).
 
+use crate::described::{Tensor, no_place, on_device, spoken};
 use crate::{exchange, interface};
-use capture_core::view::{Element, TensorView, ViewError};
+use capture_core::view::Element;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 use std::collections::HashMap;
 use std::sync::Mutex;
-
-/// A described tensor, and whatever keeps its memory alive.
-pub(crate) struct Tensor {
-    pub(crate) data: *const u8,
-    pub(crate) element: Element,
-    pub(crate) shape: Vec<u64>,
-    /// In items.
-    pub(crate) strides: Vec<i64>,
-    /// What to hold on to until the copy is done, where it is more than the argument itself.
-    pub(crate) keep: Option<Box<dyn std::any::Any>>,
-}
-
-impl Tensor {
-    /// The view of it.
-    pub(crate) fn view(&self) -> Result<TensorView<'_>, ViewError> {
-        #[expect(unsafe_code, reason = "the framework vouches for its tensor")]
-        // SAFETY: the framework described memory that lives as long as the object, which the caller of the hook holds,
-        // or `keep` does. That another thread may resize it while the GIL is released is documented.
-        unsafe {
-            TensorView::new(self.data, self.element, &self.shape, &self.strides, "cpu")
-        }
-    }
-}
 
 /// How the tensors of one type are asked.
 #[derive(Clone, Copy)]
@@ -72,23 +50,6 @@ pub(crate) fn describe(object: &Bound<'_, PyAny>) -> Result<Tensor, String> {
         }
     }?;
     Ok(described)
-}
-
-/// The words for a tensor that is not in host memory.
-pub(crate) fn on_device(device: &str) -> String {
-    format!("it is on {device}; only tensors in host memory are captured so far")
-}
-
-/// The words for a dtype that cannot be stored.
-pub(crate) fn no_place(dtype: &str) -> String {
-    format!("its dtype {dtype} has no place in a safetensors file")
-}
-
-/// A Python error as a reason, in one line.
-pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
-    let text = error.value(py).to_string();
-    let line = text.lines().next().unwrap_or_default().trim();
-    if line.is_empty() { error.get_type(py).to_string() } else { line.to_owned() }
 }
 
 /// By the types' addresses. The types are kept alive, so that an address names one type for ever.

@@ -1,0 +1,142 @@
+//! `tpcapture compare`: what it prints, and its exit statuses.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod sample;
+
+use sample::{Done, Sample, tpcapture};
+use serde_json::{Value, json};
+use std::{fs, path::Path};
+
+#[track_caller]
+fn check(done: &Done, status: i32, stdout: &str, stderr: &str) {
+    assert_eq!((done.stdout.as_str(), done.stderr.as_str(), done.status), (stdout, stderr, status));
+}
+
+#[track_caller]
+fn json(done: &Done, status: i32) -> Value {
+    assert_eq!((done.status, done.stderr.as_str()), (status, ""));
+    serde_json::from_str(&done.stdout).unwrap()
+}
+
+/// A copy of the sample's run, as `name`.
+fn copy(sample: &Sample, name: &str) -> std::path::PathBuf {
+    let to = sample.dir.path().join(name);
+    fs::create_dir(&to).unwrap();
+    for file in fs::read_dir(sample.run()).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+    to
+}
+
+/// The file of rank 0, which is sealed.
+fn sealed(run: &Path) -> std::path::PathBuf {
+    let files = fs::read_dir(run).unwrap().map(|f| f.unwrap().path());
+    files.into_iter().find(|f| f.extension().is_some_and(|e| e == "safetensors")).unwrap()
+}
+
+/// Writes bytes over the start of a tensor of rank 0.
+fn overwrite(run: &Path, tensor: &str, with: &[u8]) {
+    let file = sealed(run);
+    let mut bytes = fs::read(&file).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let json: Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
+    let offset = json[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[8 + header + offset..][..with.len()].copy_from_slice(with);
+    fs::write(&file, bytes).unwrap();
+}
+
+#[test]
+fn one_run_is_compared_across_its_ranks() {
+    let sample = Sample::new();
+    let text = "\
+IDENTICAL
+3 IDENTICAL
+
+verdict    tap           step  call  units  rel L2  max abs  ranks  placement
+-          layers.0.q       0     0                                 S(1)
+IDENTICAL  layers.0.out     0     0                                 R
+-          layers.0.q       1     0                                 S(1)
+IDENTICAL  layers.0.out     1     0      0       0        0         R
+-          ids              1     0
+-          ids              1     1
+-          layers.0.q       2     0                                 S(1)
+IDENTICAL  layers.0.out     2     0      0       0        0         R
+
+layers.0.q, step 0: slices join to [2, 8]
+layers.0.out, step 0: 1 place NaN on both sides
+layers.0.q, step 1: slices join to [2, 8]
+layers.0.out, step 1: 1 place NaN on both sides
+ids, step 1: equal on all ranks
+ids, step 1, call 1: equal on all ranks
+layers.0.q, step 2: slices join to [2, 8]
+layers.0.out, step 2: 1 place NaN on both sides
+";
+    check(&sample.command("compare", &[]), 0, text, "");
+    assert_eq!(sample.command("compare", &["--fail-on-nan"]).status, 1);
+}
+
+#[test]
+fn a_difference_is_found_with_its_rank_and_place() {
+    let sample = Sample::new();
+    let other = copy(&sample, "b");
+    let other = other.to_str().unwrap();
+    let same = json(&sample.command("compare", &[other, "--json"]), 0);
+    assert_eq!((&same["verdict"], &same["first_divergence"]), (&json!("IDENTICAL"), &Value::Null));
+    assert_eq!(same["runs"], json!(["r", "b"]));
+
+    // Element [0, 1] of rank 0's slice was 1.0 and becomes 8.0.
+    overwrite(Path::new(other), "step1/layers.0.q", &[0, 0, 0x00, 0x41]);
+    let found = json(&sample.command("compare", &[other, "--json"]), 1);
+    let first = json!({"tap": "layers.0.q", "step": 1, "call": 0, "ranks": [0]});
+    assert_eq!((&found["verdict"], &found["first_divergence"]), (&json!("DIFFERENT"), &first));
+    let row = &found["rows"][2];
+    let worst = json!({"index": [0, 1], "reference": 1.0, "candidate": 8.0, "rank": 0});
+    assert_eq!((&row["worst"], &row["max_abs"], &row["n"]), (&worst, &json!(7.0), &json!(16)));
+    assert_eq!((&row["placement"], &row["placement_from"]), (&json!("S(1)"), &json!("capture")));
+    let text = sample.command("compare", &[other]);
+    let headline = "\
+DIFFERENT, first at layers.0.q, step 1, rank 0
+at [0, 1]: reference 1, candidate 8
+7 IDENTICAL, 1 DIFFERENT
+";
+    assert!(text.stdout.starts_with(headline), "{}", text.stdout);
+}
+
+#[test]
+fn what_cannot_be_done_is_2_and_a_difference_outweighs_it() {
+    let sample = Sample::new();
+    let other = copy(&sample, "b");
+    let torn = "rank5.pid9-0badcafe.000000.safetensors";
+    fs::write(other.join(torn), [1, 2, 3]).unwrap();
+    let path = other.to_str().unwrap().to_owned();
+    let done = sample.command("compare", &[&path]);
+    assert_eq!(done.status, 2);
+    assert!(done.stderr.contains(torn), "{}", done.stderr);
+    let found: Value = serde_json::from_str(&sample.command("compare", &[&path, "--json"]).stdout).unwrap();
+    assert_eq!(found["errors"].as_array().unwrap().len(), 1);
+    overwrite(&other, "step1/layers.0.q", &[0, 0, 0x00, 0x41]);
+    assert_eq!(sample.command("compare", &[&path]).status, 1);
+
+    let missing = tpcapture(["compare", "no/such/run"]);
+    check(&missing, 2, "", "tpcapture: No such file or directory (os error 2): no/such/run\n");
+}
+
+#[test]
+fn a_layouts_file_that_is_none_is_said_with_its_line() {
+    let sample = Sample::new();
+    let layouts = sample.dir.path().join("layouts.toml");
+    fs::write(&layouts, "[[tap]]\nmatch = \"*.q\"\nplacement = \"S(q)\"\n").unwrap();
+    let layouts = layouts.to_str().unwrap().to_owned();
+    let done = sample.command("compare", &["--layouts", &layouts]);
+    check(&done, 2, "", "tpcapture: layouts.toml:3: placement \"S(q)\", column 2: expected a number\n");
+
+    fs::write(&layouts, "[[tap]]\nmatch = \"ids\"\nplacement = \"S(0, size=5)\"\n").unwrap();
+    let done = sample.command("compare", &["--layouts", &layouts]);
+    assert_eq!(done.status, 1);
+    let headline = "LAYOUT, first at ids, step 1, ranks 0-1\n3 IDENTICAL, 2 LAYOUT\n";
+    assert!(done.stdout.starts_with(headline), "{}", done.stdout);
+    let note = "ids, step 1, call 1: dim 0: expected 5, the slices add up to 4\n";
+    assert!(done.stdout.contains(note), "{}", done.stdout);
+}
