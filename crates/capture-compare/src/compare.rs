@@ -186,7 +186,8 @@ impl<'r> Work<'_, 'r> {
             (None, None) => {
                 let replicas: [&dyn Fn() -> bool; 2] =
                     [&|| gathered[0].are_replicas(), &|| gathered[1].are_replicas()];
-                let found = infer(&gathered[0].shapes(), &gathered[1].shapes(), rows, replicas);
+                let kept = gathered.iter().any(|g| g.head_of == Some(Full::Unknown));
+                let found = infer(&gathered[0].shapes(kept), &gathered[1].shapes(kept), rows, replicas);
                 (found.map_err(Fault::Layout)?, [PlacementFrom::Inferred; 2])
             }
             // One tap is placed alike on both sides, as far as its mesh goes.
