@@ -31,6 +31,11 @@ pub(crate) fn on_device(device: &str) -> String {
     format!("it is on {device}; only tensors in host memory are captured so far")
 }
 
+/// The words for a dtype that cannot be stored.
+pub(crate) fn no_place(dtype: &str) -> String {
+    format!("its dtype {dtype} has no place in a safetensors file")
+}
+
 /// A Python error as a reason, in one line.
 pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
     let text = error.value(py).to_string();

@@ -11,6 +11,7 @@ use capture_core::placement::Placements;
 use capture_core::tap::{self as core_tap, TapId};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 pub(crate) static CAPTURE: Definition = Definition::fastcall(
     c"capture",
@@ -132,10 +133,15 @@ impl TapState {
 /// The state of a tap, from what `tap()` was given.
 #[pyfunction]
 #[pyo3(signature = (name, placement=None))]
-pub(crate) fn tap_state(name: String, placement: Option<String>) -> TapState {
-    let id = core_tap::tap(&name);
+pub(crate) fn tap_state(name: &Bound<'_, PyString>, placement: Option<String>) -> TapState {
+    // A lone surrogate is in no UTF-8. The model that was named with it goes on.
+    let whole = name.to_cow().ok();
+    let id = whole.as_ref().and_then(|name| core_tap::tap(name));
+    let is_text = whole.is_some();
+    let name = whole.unwrap_or_else(|| name.to_string_lossy()).into_owned();
     if id.is_none() {
-        notice(&format!("tap {name:?}: {NO_TAP}"));
+        let why = if is_text { NO_TAP } else { "not captured: its name is not Unicode" };
+        notice(&format!("tap {name:?}: {why}"));
     }
     let placement = placement.filter(|text| match text.parse::<Placements>() {
         Ok(_) => true,
@@ -156,7 +162,7 @@ pub(crate) fn tap_state(name: String, placement: Option<String>) -> TapState {
 #[pyo3(signature = (name, *, placement=None))]
 pub(crate) fn make_tap<'py>(
     py: Python<'py>,
-    name: String,
+    name: &Bound<'py, PyString>,
     placement: Option<String>,
 ) -> PyResult<Bound<'py, PyAny>> {
     TapState::tap(&Bound::new(py, tap_state(name, placement))?)

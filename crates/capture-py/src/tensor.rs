@@ -4,7 +4,7 @@
 //! by torch's own attributes (older torch), by NumPy's array interface (NumPy: DLPack refuses its read-only arrays and
 //! does not know ml_dtypes), or by `__dlpack__` (JAX, CuPy, anything else).
 
-use crate::described::{Tensor, on_device, spoken};
+use crate::described::{Tensor, no_place, on_device, spoken};
 use crate::{exchange, interface};
 use capture_core::view::Element;
 use pyo3::prelude::*;
@@ -29,10 +29,14 @@ pub(crate) fn describe(object: &Bound<'_, PyAny>) -> Result<Tensor, String> {
     let manner = manner(object).map_err(|error| spoken(object.py(), &error))?;
     let described = match manner {
         Manner::Exchange { api, is_torch } => {
-            let tensor = api.describe(object)?;
-            if is_torch {
-                refuse_lazy_bits(object, tensor.element)?;
+            if !is_torch {
+                return api.describe(object);
             }
+            let tensor = api.describe(object).map_err(|reason| torch_obstacle(object).unwrap_or(reason))?;
+            if tensor.data.is_null() && object.hasattr("to_local").unwrap_or(false) {
+                return Err("it is a DTensor: capture x.to_local()".to_owned());
+            }
+            refuse_lazy_bits(object, tensor.element)?;
             return Ok(tensor);
         }
         Manner::TorchAttributes => return torch_attributes(object),
@@ -120,21 +124,37 @@ fn refuse_lazy_bits(tensor: &Bound<'_, PyAny>, element: Element) -> Result<(), S
     }
 }
 
+/// Why a torch tensor has no DLPack form, in torch's words for what it is; `None` where that says nothing.
+#[cold]
+fn torch_obstacle(tensor: &Bound<'_, PyAny>) -> Option<String> {
+    torch_element(tensor).ok()?.err()
+}
+
+/// The items of a torch tensor, or why they do not lie in host memory, one by one.
+fn torch_element(tensor: &Bound<'_, PyAny>) -> PyResult<Result<Element, String>> {
+    let layout = tensor.getattr("layout")?.to_string();
+    if layout != "torch.strided" {
+        return Ok(Err(format!("its layout is {layout}, not torch.strided")));
+    }
+    if tensor.getattr("is_nested")?.extract()? {
+        return Ok(Err("it is a nested tensor: capture its parts".to_owned()));
+    }
+    let device = tensor.getattr("device")?.to_string();
+    if device != "cpu" {
+        return Ok(Err(on_device(&device)));
+    }
+    let name = tensor.getattr("dtype")?.to_string();
+    let element = interface::element_by_name(name.trim_start_matches("torch."));
+    Ok(element.ok_or_else(|| no_place(&name)))
+}
+
 /// torch before 2.10.
 fn torch_attributes(tensor: &Bound<'_, PyAny>) -> Result<Tensor, String> {
     let py = tensor.py();
     let asked = || -> PyResult<Result<Tensor, String>> {
-        let layout = tensor.getattr("layout")?.to_string();
-        if layout != "torch.strided" {
-            return Ok(Err(format!("its layout is {layout}, not torch.strided")));
-        }
-        let device = tensor.getattr("device")?.to_string();
-        if device != "cpu" {
-            return Ok(Err(on_device(&device)));
-        }
-        let name = tensor.getattr("dtype")?.to_string();
-        let Some(element) = interface::element_by_name(name.trim_start_matches("torch.")) else {
-            return Ok(Err(format!("its dtype {name} has no place in a safetensors file")));
+        let element = match torch_element(tensor)? {
+            Ok(element) => element,
+            Err(obstacle) => return Ok(Err(obstacle)),
         };
         Ok(Ok(Tensor {
             data: tensor.call_method0("data_ptr")?.extract::<usize>()? as *const u8,
