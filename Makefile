@@ -38,8 +38,9 @@ endif
 test-python: $(VENV)/test.stamp $(VENV)/native.stamp
 	$(BIN)/python -m pytest
 
-bench: $(VENV)/demo.stamp $(VENV)/native.stamp
-	@$(BIN)/python benches/hook.py
+bench: $(VENV)/test.stamp $(VENV)/native.stamp
+	cargo bench --locked --package capture-benches --benches -- --warm-up-time 0.5 --measurement-time 1
+	$(BIN)/python benches/run.py
 
 lint: lint-rust lint-python deny
 

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +61,8 @@ def launch(command: list[str], run_dir: Path, timeout: float, check: bool, env: 
 def rank(tmp_path: Path) -> Launch:
     """`rank(code, rank=1, world=2, TPCAPTURE="1")` runs Python code as one process of a job.
 
-    The rank is told through RANK and WORLD_SIZE, or not at all. Ranks of one test write into one run.
+    The rank is told through RANK and WORLD_SIZE, or not at all. Ranks of one test write into one run. `under` is a
+    command that runs the process, such as strace.
     """
 
     def run(
@@ -70,12 +71,15 @@ def rank(tmp_path: Path) -> Launch:
         rank: int | None = None,
         world: int = 1,
         run: str = "run",
-        timeout: float = 60,
+        timeout: float = 120,
         check: bool = True,
+        under: Sequence[str] = (),
         **env: str,
     ) -> Finished:
         launcher = {} if rank is None else {"RANK": str(rank), "WORLD_SIZE": str(world)}
-        return launch([sys.executable, "-c", code], tmp_path / "runs" / run, timeout, check, launcher | env)
+        return launch(
+            [*under, sys.executable, "-c", code], tmp_path / "runs" / run, timeout, check, launcher | env
+        )
 
     return run
 
@@ -85,7 +89,7 @@ def torchrun(tmp_path: Path) -> Launch:
     """`torchrun(code, ranks=2, TPCAPTURE="1")` runs Python code as a job of torch ranks."""
 
     def run(
-        code: str, *, ranks: int, run: str = "run", timeout: float = 120, check: bool = True, **env: str
+        code: str, *, ranks: int, run: str = "run", timeout: float = 240, check: bool = True, **env: str
     ) -> Finished:
         script = tmp_path / f"{run}.py"
         script.write_text(code)

@@ -25,6 +25,8 @@ RUNS = {
 }
 # The first capture point downstream of the misread weights.
 FAULTY_TAP = "layers.0.self_attn.kv_b_proj.out"
+# How much of each command's answer the demo prints.
+SHOWN_LINES = 14
 
 
 def write_checkpoint(out: Path) -> Path:
@@ -59,7 +61,10 @@ def show(*args: str | Path, status: int, says: str = "") -> bool:
     """Run the command as a user would; whether its exit status and words are the expected ones."""
     print("\n$ tpcapture", *args, flush=True)
     done = tpcapture(*args)
-    print(done.stdout, end="")
+    lines = done.stdout.splitlines()
+    print(*lines[:SHOWN_LINES], sep="\n")
+    if len(lines) > SHOWN_LINES:
+        print(f"... and {len(lines) - SHOWN_LINES} more lines")
     print(f"-> exit status {done.returncode}")
     right = done.returncode == status and says in done.stdout
     if not right:
@@ -98,7 +103,7 @@ def tell(out: Path) -> bool:
         "A small DeepSeek-V2-style model (multi-head latent attention), run three times with every tap on:\n"
         "  tp1         one rank: the reference\n"
         "  tp2         two ranks\n"
-        "  tp2-faulty  two ranks, the loader cuts kv_b_proj across its [K of all heads ; V of all heads]\n",
+        "  tp2-faulty  two ranks, the loader cuts kv_b_proj across its [K of all heads ; V of all heads]",
         flush=True,
     )
     checkpoint = write_checkpoint(out)
@@ -111,9 +116,11 @@ def tell(out: Path) -> bool:
     print("\nOne rank against two: the same but for rounding, as sums are taken in another order.", end="")
     right &= show("compare", out / "tp1", out / "tp2", status=0)
     print("\nOne rank against the faulty two: the first tap that differs is the misread weight's.", end="")
-    right &= show("compare", out / "tp1", out / "tp2-faulty", status=1, says=FAULTY_TAP)
+    right &= show("compare", out / "tp1", out / "tp2-faulty", status=1, says=f"first at {FAULTY_TAP}")
 
-    print(f"\nThe runs are in {out}/; look at one tensor with: tpcapture show {out}/tp2-faulty {FAULTY_TAP}")
+    print(f"\nThe runs are in {out}. To go on:\n")
+    command = min(str(TPCAPTURE), os.path.relpath(TPCAPTURE), key=len)
+    print(f"  {command} show {out / 'tp2-faulty'} {FAULTY_TAP}")
     return right
 
 

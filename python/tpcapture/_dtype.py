@@ -47,7 +47,8 @@ def numpy_dtype(name: str) -> "numpy.dtype[Any]":
         import ml_dtypes
     except ImportError as error:
         raise ImportError(f"{name} in NumPy needs the package ml_dtypes") from error
-    return np.dtype(getattr(ml_dtypes, NAMES[name]))
+    dtype: numpy.dtype[Any] = np.dtype(getattr(ml_dtypes, NAMES[name]))
+    return dtype
 
 
 def unpacked(packed: bytearray, bits: int) -> "numpy.ndarray[Any, Any]":

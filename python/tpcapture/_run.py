@@ -147,8 +147,7 @@ class Run:
 
     def __getitem__(self, key: str | tuple[str, int] | tuple[str, int, int]) -> Point:
         """The point of a tap, step (its first if left out) and call (0 if left out). KeyError says what there is."""
-        tap, *rest = key if isinstance(key, tuple) else (key,)
-        step, call = (*rest, *(None, 0)[len(rest) :])
+        tap, step, call = (*key, *(None, None, 0)[len(key) :]) if isinstance(key, tuple) else (key, None, 0)
         steps = sorted({s for t, s, _ in self._points if t == tap})
         if not steps:
             raise KeyError(f"no tap {tap!r} in {self.path}; its taps are {self.taps[:20]}")

@@ -24,7 +24,7 @@ pub mod identity;
 pub mod page;
 pub mod view;
 mod transpose;
-mod pack;
+pub mod pack;
 mod sync;
 mod memory;
 pub mod ring;

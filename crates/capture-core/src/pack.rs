@@ -9,6 +9,20 @@
 use crate::transpose::transpose;
 use crate::view::{Element, TensorView};
 use safetensors::Dtype;
+use std::mem::MaybeUninit;
+
+/// Copies a tensor's record, its logical, C-ordered bytes, to `to`.
+///
+/// # Panics
+/// Where `to` is not exactly as long as the record.
+pub fn pack(view: &TensorView<'_>, to: &mut [MaybeUninit<u8>]) {
+    assert_eq!(to.len() as u64, view.n_bytes(), "the room is the record's");
+    let source = Source::new(view);
+    if !to.is_empty() {
+        // SAFETY: the room is ours and exactly as long as the record; the view's maker vouches for its memory.
+        unsafe { source.whole().copy_to(to.as_mut_ptr().cast()) };
+    }
+}
 
 /// A dimension of the merged tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-/// The values of `N` parameters, in order; `None` where one was not given.
+/// The values of `N` parameters, in order; `None` where one was not given, or a keyword-only one is Python's `None`.
 pub(crate) type Values<'py, const N: usize> = [Option<Bound<'py, PyAny>>; N];
 
 /// Sorts the arguments of `function` into its parameters, of which the first `n_positional` may be given by position.
@@ -44,5 +44,9 @@ pub(crate) unsafe fn parse<'py, const N: usize>(
             }
         }
     }
-    Ok(values.map(|value| value.filter(|value| !value.is_none())))
+    // `tap(None)` is a call with a tensor that is none, not one without a tensor.
+    for value in &mut values[n_positional..] {
+        *value = value.take().filter(|value| !value.is_none());
+    }
+    Ok(values)
 }

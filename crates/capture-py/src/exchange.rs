@@ -1,7 +1,7 @@
 //! DLPack: the C exchange API, cached per type, and the Python protocol.
 #![expect(unsafe_code, reason = "the C structures of DLPack")]
 
-use crate::tensor::{Tensor, on_device, spoken};
+use crate::described::{Tensor, no_place, on_device, spoken};
 use capture_core::Dtype;
 use capture_core::view::Element;
 use dlpark::ffi::{
@@ -9,7 +9,7 @@ use dlpark::ffi::{
     DLPackExchangeAPI, DLPackExchangeAPIHeader, DLTensor,
 };
 use dlpark::python::ImportRequest;
-use pyo3::exceptions::PyAttributeError;
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -86,7 +86,15 @@ pub(crate) fn describe_by_protocol(object: &Bound<'_, PyAny>) -> Result<Tensor, 
         // Asked first: importing from a device makes its stream wait.
         return Err(on_device(&device_name(device)));
     }
-    let import = request.import(None, None).map_err(|error| spoken(py, &error))?;
+    let import = request.import(None, None).or_else(|error| {
+        if !error.is_instance_of::<PyTypeError>(py) {
+            return Err(error);
+        }
+        // A producer from before DLPack 1.0 knows no `max_version`.
+        let capsule = object.call_method0("__dlpack__").map_err(|_| error)?;
+        ImportRequest::new(capsule.as_borrowed())?.import(None, None)
+    });
+    let import = import.map_err(|error| spoken(py, &error))?;
     let mut tensor = {
         let lent = import.validate().map_err(|error| error.to_string())?;
         let strides = lent.strides_or_compact().map_err(|error| error.to_string())?;
@@ -167,9 +175,7 @@ fn element(dtype: DLDataType) -> Result<Element, String> {
         (Code::FLOAT8_E8M0FNU, 8, 1) => Dtype::F8_E8M0,
         (Code::FLOAT4_E2M1FN, 4, 2) => return Ok(Element::F4Pairs),
         (Code(code), bits, lanes) => {
-            return Err(format!(
-                "its dtype (DLPack code {code}, {bits} bits, {lanes} lanes) has no place in a safetensors file"
-            ));
+            return Err(no_place(&format!("(DLPack code {code}, {bits} bits, {lanes} lanes)")));
         }
     };
     Ok(Element::Plain(plain))

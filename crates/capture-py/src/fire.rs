@@ -1,8 +1,9 @@
 //! The hook while on: sorts out the arguments, describes the tensor, has it copied, and lets nothing out.
 #![expect(unsafe_code, reason = "the C API of CPython")]
 
+use crate::described::spoken;
 use crate::errors::settle_error;
-use crate::tensor::{self, spoken};
+use crate::tensor;
 use crate::{arguments, host};
 use capture_core::control;
 use capture_core::placement::Placements;
@@ -11,6 +12,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use std::borrow::Cow;
 
 /// Why a name has no tap.
 pub(crate) const NO_TAP: &str =
@@ -38,7 +40,7 @@ pub(crate) unsafe fn capture(
         let (Some(name), Some(tensor)) = (name, tensor) else {
             return Err(PyTypeError::new_err("capture() takes a name and a tensor"));
         };
-        let name = name.cast::<PyString>()?.to_cow()?;
+        let name = text(&name).map_err(|reason| PyTypeError::new_err(format!("name: {reason}")))?;
         let Some(tap) = core_tap::tap(&name) else {
             return Err(PyTypeError::new_err(format!("tap {name:.80}…: {NO_TAP}")));
         };
@@ -155,10 +157,22 @@ struct Unbound<'a>(capture_core::TensorView<'a>);
 // out, and a view holds none.
 unsafe impl Send for Unbound<'_> {}
 
+/// The text of a str.
+fn text(object: &Bound<'_, PyAny>) -> Result<String, String> {
+    let text = object.cast::<PyString>().map_err(|_| {
+        let kind = object.get_type();
+        format!(
+            "expected str, found {}",
+            kind.name().map_or_else(|_| kind.to_string(), |name| name.to_string())
+        )
+    })?;
+    text.to_cow().map(Cow::into_owned).map_err(|error| spoken(object.py(), &error))
+}
+
 /// The placement, where it is one; said once where it is not.
 fn parsed(tap: TapId, given: &Bound<'_, PyAny>) -> Option<String> {
     let parse = || -> Result<String, String> {
-        let text: String = given.extract().map_err(|error: PyErr| spoken(given.py(), &error))?;
+        let text = text(given).map_err(|reason| format!("placement: {reason}"))?;
         text.parse::<Placements>().map_err(|error| error.to_string())?;
         Ok(text)
     };

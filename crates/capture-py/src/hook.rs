@@ -11,12 +11,13 @@ use capture_core::placement::Placements;
 use capture_core::tap::{self as core_tap, TapId};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 pub(crate) static CAPTURE: Definition = Definition::fastcall(
     c"capture",
     capture::<false>,
     capture::<true>,
-    c"capture($module, name, tensor, /, *, placement=None, rows=None)\n--\n\n\
+    c"capture(name, tensor, /, *, placement=None, rows=None)\n--\n\n\
 Capture a tensor at the tap `name`, where a capture is on and its selection wants it.\n\n\
 name: str, at most 1024 bytes of UTF-8. A name built by an f-string is built also while off: prefer tap().\n\
 tensor: anything in host memory that speaks DLPack or the array interface, of any shape and strides. Its logical,\n\
@@ -39,7 +40,7 @@ pub(crate) static STEP: Definition = Definition::no_arguments(
     c"step",
     step::<false>,
     step::<true>,
-    c"step($module, /)\n--\n\nA forward pass begins: later records belong to the next step.",
+    c"step()\n--\n\nA forward pass begins: later records belong to the next step.",
 );
 
 unsafe extern "C" fn capture<const IMMORTAL: bool>(
@@ -132,10 +133,15 @@ impl TapState {
 /// The state of a tap, from what `tap()` was given.
 #[pyfunction]
 #[pyo3(signature = (name, placement=None))]
-pub(crate) fn tap_state(name: String, placement: Option<String>) -> TapState {
-    let id = core_tap::tap(&name);
+pub(crate) fn tap_state(name: &Bound<'_, PyString>, placement: Option<String>) -> TapState {
+    // A lone surrogate is in no UTF-8. The model that was named with it goes on.
+    let whole = name.to_cow().ok();
+    let id = whole.as_ref().and_then(|name| core_tap::tap(name));
+    let is_text = whole.is_some();
+    let name = whole.unwrap_or_else(|| name.to_string_lossy()).into_owned();
     if id.is_none() {
-        notice(&format!("tap {name:?}: {NO_TAP}"));
+        let why = if is_text { NO_TAP } else { "not captured: its name is not Unicode" };
+        notice(&format!("tap {name:?}: {why}"));
     }
     let placement = placement.filter(|text| match text.parse::<Placements>() {
         Ok(_) => true,
@@ -156,7 +162,7 @@ pub(crate) fn tap_state(name: String, placement: Option<String>) -> TapState {
 #[pyo3(signature = (name, *, placement=None))]
 pub(crate) fn make_tap<'py>(
     py: Python<'py>,
-    name: String,
+    name: &Bound<'py, PyString>,
     placement: Option<String>,
 ) -> PyResult<Bound<'py, PyAny>> {
     TapState::tap(&Bound::new(py, tap_state(name, placement))?)

@@ -1,7 +1,7 @@
 //! NumPy's array interface, and dtypes by their names, as ml_dtypes' are known by nothing else.
 
+use crate::described::{Tensor, no_place, spoken};
 use crate::exchange::contiguous;
-use crate::tensor::{Tensor, spoken};
 use capture_core::Dtype;
 use capture_core::view::Element;
 use pyo3::prelude::*;
@@ -29,11 +29,13 @@ fn read(object: &Bound<'_, PyAny>) -> PyResult<Result<Tensor, String>> {
             let dtype = object.getattr_opt("dtype")?;
             let name = dtype.map(|dtype| dtype.getattr("name")?.extract::<String>()).transpose()?;
             match name.as_deref().and_then(element_by_name) {
-                Some(element) if !typestr.starts_with('>') => element,
-                _ => {
-                    let name = name.unwrap_or(typestr);
-                    return Ok(Err(format!("its dtype {name} has no place in a safetensors file")));
+                _ if typestr.starts_with('>') => {
+                    return Ok(Err(format!(
+                        "its typestr is {typestr:?}, big-endian, and records are little-endian"
+                    )));
                 }
+                Some(element) => element,
+                None => return Ok(Err(no_place(&name.unwrap_or(typestr)))),
             }
         }
     };

@@ -2,6 +2,7 @@
 
 mod builtin;
 mod errors;
+mod described;
 mod exchange;
 mod interface;
 mod tensor;

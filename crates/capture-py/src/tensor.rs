@@ -4,36 +4,14 @@
 //! by torch's own attributes (older torch), by NumPy's array interface (NumPy: DLPack refuses its read-only arrays and
 //! does not know ml_dtypes), or by `__dlpack__` (JAX, CuPy, anything else).
 
+use crate::described::{Tensor, no_place, on_device, spoken};
 use crate::{exchange, interface};
-use capture_core::view::{Element, TensorView, ViewError};
+use capture_core::view::Element;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 use std::collections::HashMap;
 use std::sync::Mutex;
-
-/// A described tensor, and whatever keeps its memory alive.
-pub(crate) struct Tensor {
-    pub(crate) data: *const u8,
-    pub(crate) element: Element,
-    pub(crate) shape: Vec<u64>,
-    /// In items.
-    pub(crate) strides: Vec<i64>,
-    /// What to hold on to until the copy is done, where it is more than the argument itself.
-    pub(crate) keep: Option<Box<dyn std::any::Any>>,
-}
-
-impl Tensor {
-    /// The view of it.
-    pub(crate) fn view(&self) -> Result<TensorView<'_>, ViewError> {
-        #[expect(unsafe_code, reason = "the framework vouches for its tensor")]
-        // SAFETY: the framework described memory that lives as long as the object, which the caller of the hook holds,
-        // or `keep` does. That another thread may resize it while the GIL is released is documented.
-        unsafe {
-            TensorView::new(self.data, self.element, &self.shape, &self.strides, "cpu")
-        }
-    }
-}
 
 /// How the tensors of one type are asked.
 #[derive(Clone, Copy)]
@@ -51,10 +29,14 @@ pub(crate) fn describe(object: &Bound<'_, PyAny>) -> Result<Tensor, String> {
     let manner = manner(object).map_err(|error| spoken(object.py(), &error))?;
     let described = match manner {
         Manner::Exchange { api, is_torch } => {
-            let tensor = api.describe(object)?;
-            if is_torch {
-                refuse_lazy_bits(object, tensor.element)?;
+            if !is_torch {
+                return api.describe(object);
             }
+            let tensor = api.describe(object).map_err(|reason| torch_obstacle(object).unwrap_or(reason))?;
+            if tensor.data.is_null() && object.hasattr("to_local").unwrap_or(false) {
+                return Err("it is a DTensor: capture x.to_local()".to_owned());
+            }
+            refuse_lazy_bits(object, tensor.element)?;
             return Ok(tensor);
         }
         Manner::TorchAttributes => return torch_attributes(object),
@@ -68,18 +50,6 @@ pub(crate) fn describe(object: &Bound<'_, PyAny>) -> Result<Tensor, String> {
         }
     }?;
     Ok(described)
-}
-
-/// The words for a tensor that is not in host memory.
-pub(crate) fn on_device(device: &str) -> String {
-    format!("it is on {device}; only tensors in host memory are captured so far")
-}
-
-/// A Python error as a reason, in one line.
-pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
-    let text = error.value(py).to_string();
-    let line = text.lines().next().unwrap_or_default().trim();
-    if line.is_empty() { error.get_type(py).to_string() } else { line.to_owned() }
 }
 
 /// By the types' addresses. The types are kept alive, so that an address names one type for ever.
@@ -154,21 +124,37 @@ fn refuse_lazy_bits(tensor: &Bound<'_, PyAny>, element: Element) -> Result<(), S
     }
 }
 
+/// Why a torch tensor has no DLPack form, in torch's words for what it is; `None` where that says nothing.
+#[cold]
+fn torch_obstacle(tensor: &Bound<'_, PyAny>) -> Option<String> {
+    torch_element(tensor).ok()?.err()
+}
+
+/// The items of a torch tensor, or why they do not lie in host memory, one by one.
+fn torch_element(tensor: &Bound<'_, PyAny>) -> PyResult<Result<Element, String>> {
+    let layout = tensor.getattr("layout")?.to_string();
+    if layout != "torch.strided" {
+        return Ok(Err(format!("its layout is {layout}, not torch.strided")));
+    }
+    if tensor.getattr("is_nested")?.extract()? {
+        return Ok(Err("it is a nested tensor: capture its parts".to_owned()));
+    }
+    let device = tensor.getattr("device")?.to_string();
+    if device != "cpu" {
+        return Ok(Err(on_device(&device)));
+    }
+    let name = tensor.getattr("dtype")?.to_string();
+    let element = interface::element_by_name(name.trim_start_matches("torch."));
+    Ok(element.ok_or_else(|| no_place(&name)))
+}
+
 /// torch before 2.10.
 fn torch_attributes(tensor: &Bound<'_, PyAny>) -> Result<Tensor, String> {
     let py = tensor.py();
     let asked = || -> PyResult<Result<Tensor, String>> {
-        let layout = tensor.getattr("layout")?.to_string();
-        if layout != "torch.strided" {
-            return Ok(Err(format!("its layout is {layout}, not torch.strided")));
-        }
-        let device = tensor.getattr("device")?.to_string();
-        if device != "cpu" {
-            return Ok(Err(on_device(&device)));
-        }
-        let name = tensor.getattr("dtype")?.to_string();
-        let Some(element) = interface::element_by_name(name.trim_start_matches("torch.")) else {
-            return Ok(Err(format!("its dtype {name} has no place in a safetensors file")));
+        let element = match torch_element(tensor)? {
+            Ok(element) => element,
+            Err(obstacle) => return Ok(Err(obstacle)),
         };
         Ok(Ok(Tensor {
             data: tensor.call_method0("data_ptr")?.extract::<usize>()? as *const u8,

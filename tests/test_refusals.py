@@ -1,0 +1,253 @@
+"""What cannot be captured is counted with the reason and said once; the model goes on as if nothing were there."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from conftest import Launch, clean_env
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import tpcapture
+
+TENSOR = torch.arange(8.0).reshape(4, 2)
+
+
+def fake() -> torch.Tensor:
+    with FakeTensorMode():
+        return torch.empty(3)
+
+
+def freed() -> torch.Tensor:
+    tensor = torch.zeros(5)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def conjugated() -> torch.Tensor:
+    return torch.ones(3, dtype=torch.complex64).conj()
+
+
+NO_PLACE = "has no place in a safetensors file"
+NO_TENSOR = "expected a tensor (DLPack or the array interface), found"
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "on meta": (lambda: torch.empty(3, device="meta"), "it is on meta; only tensors in host memory"),
+    "sparse coo": (lambda: torch.eye(3).to_sparse(), "its layout is torch.sparse_coo, not torch.strided"),
+    "sparse csr": (lambda: torch.eye(3).to_sparse_csr(), "its layout is torch.sparse_csr, not torch.strided"),
+    "FakeTensor": (fake, "it has 3 elements but no memory (a FakeTensor, or freed storage)"),
+    "freed storage": (freed, "it has 5 elements but no memory (a FakeTensor, or freed storage)"),
+    "conjugate bit": (conjugated, "its conjugate bit is set: capture x.resolve_conj()"),
+    "negative bit": (lambda: conjugated().imag, "its negative bit is set: capture x.resolve_neg()"),
+    "big-endian float": (lambda: np.zeros(3, ">f4"), 'its typestr is ">f4", big-endian'),
+    "big-endian integer": (lambda: np.zeros(3, ">i8"), 'its typestr is ">i8", big-endian'),
+    "structured": (lambda: np.zeros(3, [("a", "f4")]), f"its dtype void32 {NO_PLACE}"),
+    "object": (lambda: np.array([object()]), f"its dtype object {NO_PLACE}"),
+    "datetime": (lambda: np.zeros(3, "M8[ns]"), f"its dtype datetime64[ns] {NO_PLACE}"),
+    "text array": (lambda: np.array(["abc"]), f"its dtype str96 {NO_PLACE}"),
+    "long double": (lambda: np.zeros(3, np.longdouble), "its dtype float"),
+    "complex32": (lambda: torch.zeros(3, dtype=torch.complex32), f"its dtype torch.complex32 {NO_PLACE}"),
+    "float8_e3m4": (lambda: np.zeros(4, ml_dtypes.float8_e3m4), f"its dtype float8_e3m4 {NO_PLACE}"),
+    "int4": (lambda: np.zeros(4, ml_dtypes.int4), f"its dtype int4 {NO_PLACE}"),
+    "three fp4": (
+        lambda: np.zeros(3, ml_dtypes.float4_e2m1fn),
+        "its 3 elements of 4 bits do not fill whole bytes",
+    ),
+    "quantized": (
+        lambda: torch.quantize_per_tensor(TENSOR, 0.1, 0, torch.quint8),
+        f"its dtype torch.quint8 {NO_PLACE}",
+    ),
+    "a string": (lambda: "q", f"{NO_TENSOR} str"),
+    "None": (lambda: None, f"{NO_TENSOR} NoneType"),
+    "a number": (lambda: 7, f"{NO_TENSOR} int"),
+    "a list": (lambda: [1.0, 2.0], f"{NO_TENSOR} list"),
+    "a class": (lambda: dict, f"{NO_TENSOR} type"),
+}  # fmt: skip
+
+
+def said(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that tpcapture wrote to stderr."""
+    return [line for line in capfd.readouterr().err.splitlines() if line.startswith("[tpcapture]")]
+
+
+# torch warns of what is beta, experimental or deprecated.
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_tensor_that_cannot_be_had_is_counted_and_said_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], case: str
+) -> None:
+    make, why = REFUSED[case]
+    tensor = make()
+    with tpcapture.capturing(tmp_path) as path:
+        for _ in range(3):
+            assert tpcapture.capture("x", tensor) is None
+        tpcapture.capture("y", TENSOR)
+    status = tpcapture.status()
+    [loss] = status["losses"]
+    assert (loss["tap"], loss["count"]) == ("x", 3)
+    assert loss["reason"].startswith(why)
+    assert (status["counters"]["refused"], status["counters"]["lost"]) == (3, 0)
+    assert said(capfd) == [f'[tpcapture] tap "x": {loss["reason"]}']
+    run = tpcapture.open(path)
+    assert run.taps == ["y"]
+    [manifest] = run.manifests.values()
+    assert manifest["losses"] == [loss]
+
+
+def unpaired() -> str:
+    return "q\udc80"
+
+
+# Arguments as in `capture(*args, **kwargs)`, and how the reason begins.
+WRONG_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "no arguments": ((), {}, "capture() takes a name and a tensor"),
+    "no tensor": (("x",), {}, "capture() takes a name and a tensor"),
+    "a tensor only": ((), {"tensor": TENSOR}, "capture() takes a name and a tensor"),
+    "three in a row": (("x", TENSOR, 3), {}, "capture() takes at most 2 positional arguments, found 3"),
+    "unknown keyword": (("x", TENSOR), {"row": 3}, 'capture() has no parameter "row"'),
+    "twice the same": (("x", TENSOR), {"tensor": TENSOR}, 'capture() got "tensor" twice'),
+    "a number for a name": ((3, TENSOR), {}, "name: expected str, found int"),
+    "None for a name": ((None, TENSOR), {}, "name: expected str, found NoneType"),
+    "a lone surrogate": ((unpaired(), TENSOR), {}, "name: 'utf-8' codec can't encode character '\\udc80'"),
+    "1025 bytes": (("ü" * 512 + "x", TENSOR), {}, "tap üüü"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CALLS)
+def test_a_call_that_makes_no_sense_is_counted_and_said_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], case: str
+) -> None:
+    args, kwargs, why = WRONG_CALLS[case]
+    with tpcapture.capturing(tmp_path):
+        for _ in range(2):
+            assert tpcapture.capture(*args, **kwargs) is None
+        tpcapture.capture("y", TENSOR)
+    [loss] = tpcapture.status()["losses"]
+    assert (loss["tap"], loss["count"]) == ("", 2)
+    assert loss["reason"].startswith(why)
+    assert len(said(capfd)) == 1
+
+
+def test_a_name_of_1024_bytes_is_captured(tmp_path: Path) -> None:
+    name = "ü" * 512
+    with tpcapture.capturing(tmp_path) as path:
+        tpcapture.capture(name, TENSOR)
+    assert tpcapture.open(path).taps == [name]
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (-1, "rows: can't convert negative int"),
+        (10**30, "rows: int too big"),
+        (2.0, "rows: 'float' object"),
+        ("2", "rows: 'str' object"),
+        (torch.tensor(2.5), "rows: only integer tensors"),
+        (torch.tensor([1, 2]), "rows: only integer tensors"),
+        (torch.empty((), dtype=torch.int64, device="meta"), "rows: it is on meta"),
+    ],
+)
+def test_rows_that_are_no_number_of_rows_are_left_out(tmp_path: Path, rows: Any, why: str) -> None:
+    with tpcapture.capturing(tmp_path) as path:
+        tpcapture.capture("x", TENSOR, rows=rows)
+    [loss] = tpcapture.status()["losses"]
+    assert loss["reason"].startswith(why)
+    assert loss["reason"].endswith("captured without")
+    record = tpcapture.open(path)["x"].ranks[None]
+    assert (record.rows, record.torch().tolist()) == (None, TENSOR.tolist())
+
+
+@pytest.mark.parametrize("placement", ["S(x)", "S(0)/", "Q", 3, unpaired()])
+def test_a_placement_that_does_not_parse_is_left_out(tmp_path: Path, placement: Any) -> None:
+    with tpcapture.capturing(tmp_path) as path:
+        tpcapture.capture("x", TENSOR, placement=placement)
+        tpcapture.tap("y")(TENSOR, placement=placement)
+    losses = tpcapture.status()["losses"]
+    assert [loss["tap"] for loss in losses] == ["x", "y"]
+    assert all(loss["reason"].endswith("captured without a placement") for loss in losses)
+    run = tpcapture.open(path)
+    assert [run[tap].ranks[None].placement for tap in ("x", "y")] == [None, None]
+
+
+def test_a_taps_own_placement_that_does_not_parse_is_said_when_it_is_made(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tap = tpcapture.tap("x", placement="S(0")
+    [line] = said(capfd)
+    assert line.startswith('[tpcapture] tap "x": placement "S(0", column 3')
+    with tpcapture.capturing(tmp_path) as path:
+        tap(TENSOR)
+    assert tpcapture.open(path)["x"].ranks[None].placement is None
+
+
+@pytest.mark.parametrize(("name", "shown"), [("x" * 1025, "x" * 1025), (unpaired(), "q\ufffd\ufffd\ufffd")])
+def test_a_tap_whose_name_cannot_be_had_is_said_when_it_is_made(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, shown: str
+) -> None:
+    tap = tpcapture.tap(name)
+    [line] = said(capfd)
+    assert line.startswith(f'[tpcapture] tap "{shown}": not captured: its name is')
+    with tpcapture.capturing(tmp_path) as path:
+        tap(TENSOR)
+    assert not path.exists()
+
+
+def test_a_run_in_which_all_was_refused_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with tpcapture.capturing(tmp_path, run="r") as path:
+        tpcapture.capture("x", None)
+    last = '[tpcapture] run "r": nothing was captured, all that its taps were given was refused'
+    assert said(capfd)[-1] == last
+    assert not path.exists()
+
+
+STRICT = """
+import json, numpy as np, tpcapture
+tensor = np.zeros(4)
+tap = tpcapture.tap("t")
+calls = {
+    "refused": lambda: tpcapture.capture("x", np.zeros(4, ">f4")),
+    "refused by a tap": lambda: tap("q"),
+    "no arguments": lambda: tpcapture.capture(),
+    "no name": lambda: tpcapture.capture(3, tensor),
+    "bad keyword": lambda: tap(tensor, row=1),
+    "fine": lambda: tap(tensor),
+}
+found = {}
+for case, call in calls.items():
+    try:
+        call()
+        found[case] = None
+    except Exception as error:
+        found[case] = [type(error).__name__, str(error)]
+print(json.dumps(found))
+"""
+
+
+def test_strict_raises_what_otherwise_is_counted(rank: Launch) -> None:
+    found = json.loads(rank(STRICT, TPCAPTURE="1", TPCAPTURE_STRICT="1").stdout)
+    big_endian = 'tap "x": its typestr is ">f4", big-endian, and records are little-endian'
+    assert found == {
+        "refused": ["CaptureError", big_endian],
+        "refused by a tap": ["CaptureError", f'tap "t": {NO_TENSOR} str'],
+        "no arguments": ["TypeError", "capture() takes a name and a tensor"],
+        "no name": ["TypeError", "name: expected str, found int"],
+        "bad keyword": ["TypeError", 'tap() has no parameter "row"'],
+        "fine": None,
+    }
+
+
+def test_strict_raises_nothing_while_off() -> None:
+    code = "import tpcapture; tpcapture.capture(); tpcapture.capture(3, 4, 5, row=6); tpcapture.tap('t')()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=clean_env(TPCAPTURE_STRICT="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
