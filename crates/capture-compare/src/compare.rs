@@ -11,7 +11,7 @@ use crate::{
     pairing::{Pair, pairs},
     report::{Diagnosis, PlacementFrom, Report, Row},
     run::{FileError, Run},
-    verdict::Verdict,
+    verdict::{Decision, Verdict},
     whole::Whole,
 };
 use capture_core::{Placements, Sharding};
@@ -67,8 +67,8 @@ fn decide(
 ) -> Row {
     let inherited = noise.get(&row.group).copied();
     let decisions = variants.iter().map(|v| (v, v.decide(inherited, options.fail_on_nan)));
-    let severity = |d: &crate::verdict::Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
-    let mut worst: Option<(&Judged, crate::verdict::Decision)> = None;
+    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
+    let mut worst: Option<(&Judged, Decision)> = None;
     let mut ranks = Vec::new();
     for (variant, decision) in decisions {
         ranks.extend(variant.ranks(&decision, inherited));
