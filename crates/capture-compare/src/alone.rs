@@ -162,7 +162,7 @@ impl<'r> Look<'_, 'r> {
         };
         row.diagnoses.push(Diagnosis::new("seen", text));
         for member in gathered.members {
-            let whole = Gathered { members: vec![member], full_rows: None };
+            let whole = Gathered { members: vec![member], head_of: None };
             let whole = whole.assemble(&Placements(Vec::new()), None)?.whole;
             row.n += whole.len();
             self.count_nan(row, &whole);

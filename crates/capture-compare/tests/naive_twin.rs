@@ -7,8 +7,9 @@ use capture_compare::{
     assemble::{Member, assemble},
     exact::same_bits,
     float::BF16,
+    measure::measure,
     part::Part,
-    statistics::{Statistics, measure},
+    statistics::Statistics,
     whole::Whole,
 };
 use capture_core::{Dtype, Mesh};

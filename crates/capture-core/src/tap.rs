@@ -115,9 +115,12 @@ pub fn is_named(tap: TapId) -> bool {
 pub fn refuse(tap: TapId, reason: &str) -> CaptureError {
     let mut state = state::lock();
     let name = state.name_of(tap).to_string();
+    let is_open = state.is_open_for_this_rank();
     // It fired all the same: the next call is the next call.
-    let _ = state.fire(tap, page::steps());
-    if let Some(session) = state.active() {
+    if let Some((firing, session)) = state.fire(tap, page::steps())
+        && is_open
+        && session.steps.contains(firing.step)
+    {
         session.ledger.refuse(&name, reason);
     }
     CaptureError::Refused { tap: name, reason: reason.to_owned() }
@@ -273,11 +276,13 @@ impl State {
 
     /// Whether the session goes on, and on this rank.
     fn is_open_for_this_rank(&mut self) -> bool {
-        let (rank, mesh) = (self.who.rank, self.who.mesh.clone());
-        let Some(session) = self.active() else { return false };
+        let Self { who, session, .. } = self;
+        let Some(session) = session.as_mut().filter(|session| !session.ledger.has_ended()) else {
+            return false;
+        };
         if !session.rank_is_checked {
             session.rank_is_checked = true;
-            if !session.ranks.contains(rank, &mesh) {
+            if !session.ranks.contains(who.rank, &who.mesh) {
                 session.end("this rank is not among TPCAPTURE_RANKS");
                 return false;
             }
@@ -367,7 +372,7 @@ impl State {
             identity,
             min_free: self.config.min_free,
             manifest,
-            rules: session.selection.rules().iter().map(|rule| rule.text().to_owned()).collect(),
+            selection: Arc::clone(&session.selection),
             ledger: Arc::clone(&session.ledger),
         };
         writer::spawn(Arc::clone(&engine), assignment)?;
