@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 /// The most ranges that may wait: bounds the queue where records are empty or tiny.
 const MAX_SLOTS: usize = 16 * 1024;
 
-/// How long the writer goes on looking by itself after it had work, and how often. While it does, producers spare
-/// themselves the system call that wakes it, unless a quarter of the ring is used.
+/// The writer looks for ranges by itself, so that producers spare themselves the system call that would wake it, which
+/// can take longer than all the rest of a record: they make it only once a quarter of the ring is used. It naps briefly
+/// while it had work within [`LINGER`], and longer afterwards.
 const LINGER: Duration = Duration::from_millis(50);
-const NAP: Duration = Duration::from_millis(2);
+const SHORT_NAP: Duration = Duration::from_millis(2);
+const LONG_NAP: Duration = Duration::from_millis(50);
 
 /// A ring whose ranges carry a `T` to the writer.
 pub struct Ring<T> {
@@ -48,9 +50,9 @@ struct State<T> {
 #[derive(PartialEq)]
 enum Writer {
     Busy,
-    /// Looks again within [`NAP`].
+    /// Looks again soon by itself.
     Napping,
-    /// Waits to be woken.
+    /// Waits to be woken: under loom, which knows no time.
     Asleep,
 }
 
@@ -234,13 +236,11 @@ impl<T> Ring<T> {
                 state.writer = Writer::Busy;
                 return Next::Timeout;
             }
-            let naps = now < *linger_until.get_or_insert(now + LINGER) && !cfg!(loom);
-            let wake_up = if naps { Some(now + NAP) } else { None };
-            state.writer = if naps { Writer::Napping } else { Writer::Asleep };
-            state = match [wake_up, deadline].into_iter().flatten().min() {
-                Some(until) => self.work.wait_for(state, until - now),
-                None => self.work.wait(state),
-            };
+            state.writer = if cfg!(loom) { Writer::Asleep } else { Writer::Napping };
+            let lingers = now < *linger_until.get_or_insert(now + LINGER);
+            let nap = if lingers { SHORT_NAP } else { LONG_NAP };
+            let limit = deadline.map_or(nap, |deadline| nap.min(deadline - now));
+            state = self.work.wait_for(state, limit);
         }
     }
 
@@ -391,6 +391,29 @@ mod tests {
         );
         assert_eq!(ring.reserve(1000, || 3, Patience::None).unwrap().at, 0);
         assert_eq!(ring.reserve(1, || 4, Patience::None).err(), Some(NoRoom::Full));
+    }
+
+    #[test]
+    fn only_a_quarter_of_the_ring_wakes_a_napping_writer() {
+        let ring = Ring::new(4096).unwrap();
+        ring.state.lock().writer = Writer::Napping;
+        drop(ring.reserve(1023, || 1u8, Patience::None).unwrap());
+        assert!(ring.state.lock().writer == Writer::Napping, "it will look by itself");
+        drop(ring.reserve(1, || 2, Patience::None).unwrap());
+        assert!(ring.state.lock().writer == Writer::Busy, "1024 of 4096 bytes");
+    }
+
+    #[test]
+    fn a_napping_writer_finds_what_nobody_woke_it_for() {
+        let ring = Ring::new(4096).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| ring.next(None));
+            while ring.state.lock().writer != Writer::Napping {
+                std::thread::yield_now();
+            }
+            drop(ring.reserve(1, || 7u8, Patience::None).unwrap());
+            assert!(matches!(writer.join().unwrap(), Next::Range(range) if range.payload == 7));
+        });
     }
 
     #[test]

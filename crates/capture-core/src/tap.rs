@@ -276,11 +276,13 @@ impl State {
 
     /// Whether the session goes on, and on this rank.
     fn is_open_for_this_rank(&mut self) -> bool {
-        let (rank, mesh) = (self.who.rank, self.who.mesh.clone());
-        let Some(session) = self.active() else { return false };
+        let Self { who, session, .. } = self;
+        let Some(session) = session.as_mut().filter(|session| !session.ledger.has_ended()) else {
+            return false;
+        };
         if !session.rank_is_checked {
             session.rank_is_checked = true;
-            if !session.ranks.contains(rank, &mesh) {
+            if !session.ranks.contains(who.rank, &who.mesh) {
                 session.end("this rank is not among TPCAPTURE_RANKS");
                 return false;
             }
