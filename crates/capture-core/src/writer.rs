@@ -108,6 +108,8 @@ struct Writer {
     assignment: Assignment,
     /// The record that is being written, its bytes still to come.
     open: Option<(Box<Draft>, u64)>,
+    /// Askers for a seal that came between the pieces of that record: it is not cut.
+    seals_asked: u64,
     /// Bytes until free space is asked for.
     unasked: u64,
 }
@@ -116,7 +118,8 @@ impl Writer {
     fn open(assignment: Assignment) -> Result<Self, Failure> {
         let dir = RunDir::create(&assignment.dir, &assignment.identity.run)?;
         let segments = SegmentWriter::new(dir.clone(), assignment.identity.clone());
-        let mut writer = Self { dir, segments, n_segments: 0, assignment, open: None, unasked: 0 };
+        let mut writer =
+            Self { dir, segments, n_segments: 0, assignment, open: None, seals_asked: 0, unasked: 0 };
         writer.check_space(0)?;
         writer.write_manifest()?;
         Ok(writer)
@@ -124,22 +127,26 @@ impl Writer {
 
     fn write_all(&mut self, engine: &Engine) -> Result<(), Failure> {
         loop {
-            match engine.ring.next(self.segments.deadline()) {
+            // A segment that is due waits for the record it is in the middle of.
+            let deadline = if self.open.is_none() { self.segments.deadline() } else { None };
+            match engine.ring.next(deadline) {
                 Next::Range(range) => {
                     let n_bytes = range.n_bytes() as u64;
                     let taken = self.take(engine, &range);
-                    let asked = matches!(range.payload, Piece::Seal);
                     engine.ring.free(range);
                     engine.note_moved(n_bytes);
                     taken?;
-                    if asked {
-                        engine.note_sealed();
+                    if self.seals_asked > 0 && self.open.is_none() {
+                        self.segments.seal()?;
                     }
                 }
                 Next::Timeout => self.segments.seal()?,
                 Next::Closed => return Ok(()),
             }
             self.note_segments()?;
+            if self.open.is_none() {
+                (0..std::mem::take(&mut self.seals_asked)).for_each(|_| engine.note_sealed());
+            }
         }
     }
 
@@ -155,7 +162,7 @@ impl Writer {
                 self.open = None;
                 self.segments.abandon()?;
             }
-            Piece::Seal => self.segments.seal()?,
+            Piece::Seal => self.seals_asked += 1,
         }
         let (from, n_bytes) = engine.ring.bytes_of(range);
         if n_bytes > 0 {
@@ -255,3 +262,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message")
 }
+
+#[cfg(test)]
+mod tests;
