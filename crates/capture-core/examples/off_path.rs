@@ -12,6 +12,7 @@ pub fn a_model_that_taps(view: &TensorView<'_>) {
 
 #[expect(unsafe_code, reason = "makes a view")]
 fn main() {
+    capture_core::control::start(|name| std::env::var_os(name));
     let q = [1.0f32, 2.0];
     // SAFETY: two floats that outlive the view.
     let view = unsafe { TensorView::new(q.as_ptr().cast(), Element::Plain(Dtype::F32), &[2], &[1], "cpu") };
