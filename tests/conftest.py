@@ -71,7 +71,7 @@ def rank(tmp_path: Path) -> Launch:
         rank: int | None = None,
         world: int = 1,
         run: str = "run",
-        timeout: float = 60,
+        timeout: float = 120,
         check: bool = True,
         under: Sequence[str] = (),
         **env: str,
@@ -89,7 +89,7 @@ def torchrun(tmp_path: Path) -> Launch:
     """`torchrun(code, ranks=2, TPCAPTURE="1")` runs Python code as a job of torch ranks."""
 
     def run(
-        code: str, *, ranks: int, run: str = "run", timeout: float = 120, check: bool = True, **env: str
+        code: str, *, ranks: int, run: str = "run", timeout: float = 240, check: bool = True, **env: str
     ) -> Finished:
         script = tmp_path / f"{run}.py"
         script.write_text(code)

@@ -126,6 +126,7 @@ def test_a_call_that_makes_no_sense_is_counted_and_said_once(
     with tpcapture.capturing(tmp_path):
         for _ in range(2):
             assert tpcapture.capture(*args, **kwargs) is None
+        tpcapture.capture("y", TENSOR)
     [loss] = tpcapture.status()["losses"]
     assert (loss["tap"], loss["count"]) == ("", 2)
     assert loss["reason"].startswith(why)
@@ -193,6 +194,14 @@ def test_a_tap_whose_name_cannot_be_had_is_said_when_it_is_made(
     assert line.startswith(f'[tpcapture] tap "{shown}": not captured: its name is')
     with tpcapture.capturing(tmp_path) as path:
         tap(TENSOR)
+    assert not path.exists()
+
+
+def test_a_run_in_which_all_was_refused_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with tpcapture.capturing(tmp_path, run="r") as path:
+        tpcapture.capture("x", None)
+    last = '[tpcapture] run "r": nothing was captured, all that its taps were given was refused'
+    assert said(capfd)[-1] == last
     assert not path.exists()
 
 

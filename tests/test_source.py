@@ -96,7 +96,7 @@ def order_faults(lib: str, modules: dict[str, list[str]]) -> list[str]:
     return faults
 
 
-LIBS = sorted(ROOT.glob("crates/*/src/lib.rs"))
+LIBS = [*sorted(ROOT.glob("crates/*/src/lib.rs")), ROOT / "benches/src/lib.rs"]
 
 
 @pytest.mark.parametrize("lib", LIBS, ids=lambda lib: lib.parent.parent.name)

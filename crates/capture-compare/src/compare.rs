@@ -3,7 +3,7 @@
 use crate::{
     exact::same_bits,
     float::Float,
-    gather::{Fault, Gathered, Tensor, gather},
+    gather::{Fault, Full, Gathered, Tensor, gather},
     index::{Group, Index},
     infer::infer,
     judged::{Judged, Options},
@@ -11,7 +11,7 @@ use crate::{
     pairing::{Pair, pairs},
     report::{Diagnosis, PlacementFrom, Report, Row},
     run::{FileError, Run},
-    verdict::Verdict,
+    verdict::{Decision, Verdict},
     whole::Whole,
 };
 use capture_core::{Placements, Sharding};
@@ -67,8 +67,8 @@ fn decide(
 ) -> Row {
     let inherited = noise.get(&row.group).copied();
     let decisions = variants.iter().map(|v| (v, v.decide(inherited, options.fail_on_nan)));
-    let severity = |d: &crate::verdict::Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
-    let mut worst: Option<(&Judged, crate::verdict::Decision)> = None;
+    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
+    let mut worst: Option<(&Judged, Decision)> = None;
     let mut ranks = Vec::new();
     for (variant, decision) in decisions {
         ranks.extend(variant.ranks(&decision, inherited));
@@ -186,7 +186,8 @@ impl<'r> Work<'_, 'r> {
             (None, None) => {
                 let replicas: [&dyn Fn() -> bool; 2] =
                     [&|| gathered[0].are_replicas(), &|| gathered[1].are_replicas()];
-                let found = infer(&gathered[0].shapes(), &gathered[1].shapes(), rows, replicas);
+                let kept = gathered.iter().any(|g| g.head_of == Some(Full::Unknown));
+                let found = infer(&gathered[0].shapes(kept), &gathered[1].shapes(kept), rows, replicas);
                 (found.map_err(Fault::Layout)?, [PlacementFrom::Inferred; 2])
             }
             // One tap is placed alike on both sides, as far as its mesh goes.
@@ -215,12 +216,13 @@ impl<'r> Work<'_, 'r> {
 /// Both sides cut to the rows that both kept, if their shapes and dtypes can be compared.
 fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
     let (mut whole_a, mut whole_b) = (a.whole, b.whole);
-    if a.full_rows.is_some() || b.full_rows.is_some() {
+    if a.head_of.is_some() || b.head_of.is_some() {
         let kept = [&whole_a, &whole_b].map(|w| w.shape.first().copied().unwrap_or(0));
-        let full = [a.full_rows.unwrap_or(kept[0]), b.full_rows.unwrap_or(kept[1])];
-        if full[0] != full[1] {
-            let text = format!("expected as many rows on both sides, found {} and {}", full[0], full[1]);
-            return Err(Fault::Layout(text));
+        let full = [a.head_of.unwrap_or(Full::Rows(kept[0])), b.head_of.unwrap_or(Full::Rows(kept[1]))];
+        if let [Full::Rows(a), Full::Rows(b)] = full
+            && a != b
+        {
+            return Err(Fault::Layout(format!("expected as many rows on both sides, found {a} and {b}")));
         }
         let rows = kept[0].min(kept[1]);
         (whole_a, whole_b) = (whole_a.first_rows(rows), whole_b.first_rows(rows));

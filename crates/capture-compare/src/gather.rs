@@ -29,15 +29,24 @@ pub(crate) struct Gathered<'r> {
     /// One for each entry.
     pub(crate) members: Vec<Member<'r>>,
     /// Dim 0 of the tensor, where only its first rows were kept.
-    pub(crate) full_rows: Option<u64>,
+    pub(crate) head_of: Option<Full>,
 }
 
-/// A logical tensor and dim 0 of the tensor it is the head of.
+/// How many valid rows a tensor has of which the first were kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// So many.
+    Rows(u64),
+    /// Not said: every kept row is valid, and of the others some may be padding.
+    Unknown,
+}
+
+/// A logical tensor, and what it is the head of.
 pub(crate) struct Tensor<'r> {
     /// What was kept.
     pub(crate) whole: Whole<'r>,
     /// Dim 0 of all of it, where only the first rows were kept.
-    pub(crate) full_rows: Option<u64>,
+    pub(crate) head_of: Option<Full>,
 }
 
 /// Reads the records of a group.
@@ -50,7 +59,7 @@ pub(crate) fn gather<'r>(index: &Index<'r>, entries: &[usize]) -> Result<Gathere
             run.processes.len()
         )));
     }
-    let mut full_rows = None;
+    let mut head_of = None;
     let mut members = Vec::with_capacity(entries.len());
     for &e in entries {
         let entry = &run.entries[e];
@@ -60,23 +69,31 @@ pub(crate) fn gather<'r>(index: &Index<'r>, entries: &[usize]) -> Result<Gathere
         let part = Part::new(*rank, entry.dtype, &entry.shape, record.encoding.as_deref(), bytes)
             .map_err(|e| Fault::Layout(e.to_string()))?;
         let kept = entry.shape.first().copied().unwrap_or(0);
-        let headed = record.full_rows.is_some();
-        let rows = record.rows.map(|rows| if headed { rows.min(kept) } else { rows });
-        full_rows = full_rows.max(record.full_rows.map(|full| record.rows.unwrap_or(full)));
+        if let Some(full) = record.full_rows {
+            head_of = Some(match record.rows {
+                None => Full::Rows(full),
+                Some(rows) if rows < kept => Full::Rows(rows),
+                Some(_) => Full::Unknown,
+            });
+        }
+        let (rows, headed) = (record.rows, record.full_rows.is_some());
         members.push(Member { part, mesh, rows, headed });
     }
-    Ok(Gathered { members, full_rows })
+    Ok(Gathered { members, head_of })
 }
 
 impl<'r> Gathered<'r> {
-    /// Shapes as the ranks had them, without padding rows and the 2 of complex numbers.
-    pub(crate) fn shapes(&self) -> Vec<Vec<u64>> {
+    /// Shapes as the ranks had them, or `kept` them, without padding rows and the 2 of complex numbers.
+    pub(crate) fn shapes(&self, kept: bool) -> Vec<Vec<u64>> {
         let of = |member: &Member<'_>| {
             let mut shape = member.part.shape.clone();
             if member.part.complex {
                 shape.pop();
             }
-            let rows = if member.headed { self.full_rows } else { member.rows };
+            let rows = match self.head_of {
+                Some(Full::Rows(rows)) if !kept => Some(rows),
+                _ => member.rows,
+            };
             if let (Some(d), Some(rows)) = (shape.first_mut(), rows) {
                 *d = rows;
             }
@@ -99,6 +116,6 @@ impl<'r> Gathered<'r> {
     pub(crate) fn assemble(self, placements: &Placements, rows: Option<u64>) -> Result<Tensor<'r>, Fault> {
         let whole =
             assemble(self.members, placements, rows).map_err(|misfit| Fault::Layout(misfit.to_string()))?;
-        Ok(Tensor { whole, full_rows: self.full_rows })
+        Ok(Tensor { whole, head_of: self.head_of })
     }
 }

@@ -1,6 +1,6 @@
 //! Offline: open a run, assemble logical tensors, compare, report.
 //!
-//! The modules stand in reading order, a blank line between the floors; each uses only those above it.
+//! The modules stand in reading order; each uses only those above it.
 
 mod source;
 mod segment;
@@ -11,29 +11,30 @@ pub mod summary;
 
 pub mod float;
 pub mod glob;
-
 pub mod layouts;
+
 pub mod part;
-
 pub mod whole;
-
+pub mod misfit;
 pub mod assemble;
+
 pub mod statistics;
-
+pub mod rows;
+mod scales;
+mod units;
+pub mod measure;
 pub mod exact;
-pub mod index;
-pub mod infer;
+pub mod noise;
 pub mod verdict;
-pub mod report;
 
+pub mod index;
 mod gather;
-
+pub mod infer;
+pub mod report;
 mod pairing;
-
 mod judged;
-
-mod alone;
 mod compare;
+mod alone;
 
 pub use alone::check;
 pub use compare::compare;

@@ -7,8 +7,9 @@ use capture_compare::{
     assemble::{Member, assemble},
     exact::same_bits,
     float::BF16,
+    measure::measure,
     part::Part,
-    statistics::{Statistics, measure},
+    statistics::Statistics,
     whole::Whole,
 };
 use capture_core::{Dtype, Mesh};
@@ -164,6 +165,8 @@ fn check(case: &Case) -> Statistics {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn streaming_agrees_with_the_naive_twin(case in case()) {
         let found = check(&case);

@@ -203,10 +203,11 @@ pub fn switch_off(reason: &str) -> Option<String> {
     await_writer(
         |session| {
             if !session.ledger.has_ended() && session.engine.is_none() {
-                notice(&format!(
-                    "run {:?}: no tap that its selection names was called, nothing was captured",
-                    session.run
-                ));
+                let why = match session.ledger.balance().counters.refused {
+                    0 => "no call of a tap met its selection and steps",
+                    _ => "all that its taps were given was refused",
+                };
+                notice(&format!("run {:?}: nothing was captured, {why}", session.run));
             }
             session.ledger.end(reason, now_ns());
         },

@@ -115,9 +115,12 @@ pub fn is_named(tap: TapId) -> bool {
 pub fn refuse(tap: TapId, reason: &str) -> CaptureError {
     let mut state = state::lock();
     let name = state.name_of(tap).to_string();
+    let is_open = state.is_open_for_this_rank();
     // It fired all the same: the next call is the next call.
-    let _ = state.fire(tap, page::steps());
-    if let Some(session) = state.active() {
+    if let Some((firing, session)) = state.fire(tap, page::steps())
+        && is_open
+        && session.steps.contains(firing.step)
+    {
         session.ledger.refuse(&name, reason);
     }
     CaptureError::Refused { tap: name, reason: reason.to_owned() }
@@ -369,7 +372,7 @@ impl State {
             identity,
             min_free: self.config.min_free,
             manifest,
-            rules: session.selection.rules().iter().map(|rule| rule.text().to_owned()).collect(),
+            selection: Arc::clone(&session.selection),
             ledger: Arc::clone(&session.ledger),
         };
         writer::spawn(Arc::clone(&engine), assignment)?;

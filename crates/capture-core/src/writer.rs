@@ -13,6 +13,7 @@ use crate::record::Identity;
 use crate::ring::{Next, Range};
 use crate::rundir::{RunDir, RunDirError};
 use crate::segment::{SegmentWriter, WriteError};
+use crate::select::{Mode, Rule, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,8 +30,7 @@ pub(crate) struct Assignment {
     pub(crate) min_free: MinFree,
     /// The manifest as it stands at the start.
     pub(crate) manifest: Manifest,
-    /// The selection's rules, as written.
-    pub(crate) rules: Vec<String>,
+    pub(crate) selection: Arc<Selection>,
     pub(crate) ledger: Arc<Ledger>,
 }
 
@@ -204,7 +204,7 @@ impl Writer {
     fn write_manifest(&mut self) -> Result<(), Failure> {
         let balance = self.assignment.ledger.balance();
         let manifest = &mut self.assignment.manifest;
-        manifest.rules = balance.rule_counts(self.assignment.rules.iter().map(String::as_str));
+        manifest.rules = balance.rule_counts(self.assignment.selection.rules().iter().map(Rule::text));
         manifest.counters = balance.counters;
         manifest.losses = balance.losses;
         manifest.last_error = balance.last_error;
@@ -222,8 +222,11 @@ impl Writer {
         let sealed = self.segments.seal();
         let noted = self.note_segments();
         self.write_manifest()?;
-        for rule in self.assignment.manifest.rules.iter().filter(|rule| rule.records == 0) {
-            notice(&format!("rule {:?} captured nothing", rule.rule));
+        let keeps = |rule: &Rule| !matches!(rule.mode(), Mode::Trace | Mode::Off);
+        for (rule, count) in self.assignment.selection.rules().iter().zip(&self.assignment.manifest.rules) {
+            if count.records == 0 && keeps(rule) {
+                notice(&format!("rule {:?} captured nothing", rule.text()));
+            }
         }
         sealed?;
         noted

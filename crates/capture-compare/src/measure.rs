@@ -1,0 +1,152 @@
+//! How two logical tensors differ, in numbers: one pass over both for classes and scales, one for errors in rounding
+//! units. Judging them is left to [`crate::verdict`].
+//!
+//! A *row* is the smallest block of trailing dims that holds at least 16 numbers; one longer than
+//! [`MAX_ROW`](crate::rows::MAX_ROW) is cut. With r the reference, c the candidate and u the unit roundoff of the coarsest arithmetic:
+//!
+//! - a_i is row i's mean of |r|, at least 1/64 of the median over rows; ĉ_j is column j's mean of |r|/a_i over its
+//!   median, pulled towards 1 by four rows and at least 1/4. Means of magnitudes, as one massive channel moves an rms
+//!   20-fold and a mean hardly.
+//! - w = u·(|r| + a_i·ĉ_j + Σ|p|) + η, with p the terms where the tensor is a sum over ranks; q = (c − r)/w is the error
+//!   in rounding units.
+//!
+//! Memory is a few rows, and a few numbers per row and column, whatever the size of the tensors. Places that are not
+//! finite on both sides are counted and left out.
+
+use crate::{
+    float::{BF16, F16, F32, Float},
+    rows::{Grid, Pair},
+    scales::Scales,
+    statistics::{PartError, Statistics},
+    units::Errors,
+    whole::Whole,
+};
+
+/// Compares two tensors of one shape. `precision` is the coarsest arithmetic upstream, where it is known.
+#[must_use]
+pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<Float>) -> Statistics {
+    let grid = Grid::of(&reference.shape);
+    let mut pair = Pair::new(reference, candidate, &grid);
+    let mut s =
+        Statistics { parts: vec![PartError::default(); candidate.parts.len()], ..Statistics::default() };
+    let scales = Scales::measure(&mut pair, &grid, &mut s);
+    let Some(stored) = coarser_of(reference, candidate) else { return s };
+    let mut float = in_use(stored, scales.bits);
+    if let Some(precision) = precision {
+        float = float.coarser(precision);
+    }
+    s.float = Some(float);
+    if !s.differs && s.finite > 0 {
+        s.rel_l2 = Some(0.0);
+    }
+    if s.differs {
+        Errors::new(&grid, &scales, float).measure(&mut pair, &grid, stored, &mut s);
+    }
+    s
+}
+
+/// The coarser of the stored formats; `None` for integers.
+fn coarser_of(reference: &Whole<'_>, candidate: &Whole<'_>) -> Option<Float> {
+    let of = |whole: &Whole<'_>| whole.parts.first()?.float();
+    Some(of(reference)?.coarser(of(candidate)?))
+}
+
+/// What the arithmetic was, where its results were stored wider: the low bits of every significand are zero then. Only
+/// the usual formats are taken for one, and the exponents stay those of the stored format.
+fn in_use(stored: Float, significands: u64) -> Float {
+    let bits = 53 - (significands | 1 << 52).trailing_zeros();
+    let precision = [BF16, F16, F32].map(|f| f.precision).into_iter().find(|p| bits <= *p);
+    Float { precision: precision.map_or(stored.precision, |p| p.min(stored.precision)), ..stored }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{part::Part, whole::Node};
+    use capture_core::Dtype;
+
+    fn whole(shape: &[u64], numbers: &[f32]) -> Whole<'static> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let part = Part::new(Some(0), Dtype::F32, shape, None, bytes.into()).unwrap();
+        Whole { parts: vec![part].into(), root: Node::Part(0), shape: shape.to_vec(), padded: 0 }
+    }
+
+    #[track_caller]
+    fn close(found: f64, expected: f64) {
+        assert!((found - expected).abs() <= 1e-6 * expected.abs(), "expected {expected}, found {found}");
+    }
+
+    /// Eight rows of 32, one of them zero, one with a spike. The expected values come from a numpy implementation.
+    #[test]
+    fn statistics_are_those_of_the_numpy_implementation() {
+        let (mut r, mut c) = (vec![0f32; 256], vec![0f32; 256]);
+        for i in 0..7i32 {
+            for j in 0..32i32 {
+                let at = (i * 32 + j) as usize;
+                let scale = if i == 2 { 8.0 } else { 1.0 };
+                r[at] = ((i * 7 + j * 13) % 17 - 8) as f32 / 4.0 * scale;
+                c[at] = r[at] + ((i * 5 + j * 11) % 7 - 3) as f32 / 256.0;
+            }
+        }
+        c[5 * 32 + 3] += 2.0;
+        let s = measure(&whole(&[8, 32], &r), &whole(&[2, 4, 32], &c), Some(BF16));
+        assert_eq!((s.rows.len(), s.columns.len(), s.finite), (7, 32, 256));
+        let rows = [1.04225134, 1.16000667, 0.1420352, 1.05003372, 1.11596415, 56.79287093, 1.11970677];
+        let effective =
+            [13.65362589, 10.80668585, 11.36233727, 13.57606172, 14.2926445, 1.00065645, 11.57787146];
+        for ((line, rms), n) in s.rows.iter().zip(rows).zip(effective) {
+            close(line.rms, rms);
+            close(line.n_effective, n);
+        }
+        for (line, rms) in s.columns.iter().zip([1.09315213, 0.71111134, 0.9550604, 121.41307555]) {
+            close(line.rms, rms);
+        }
+        let slopes = [
+            8.88559617e-04,
+            -7.02547118e-05,
+            -1.12701066e-05,
+            8.67264764e-04,
+            -4.45133229e-04,
+            5.16036782e-02,
+            3.92802776e-04,
+        ];
+        s.slopes.iter().zip(slopes).for_each(|(b, expected)| close(*b, expected));
+        let (error, reference) = s.common.unwrap();
+        close(error, 0.0020274447867048473);
+        close(reference, -0.14448352980623966);
+        let tail = s.tail.unwrap();
+        assert_eq!((tail.k, tail.len), (14, 56));
+        close(tail.kth, 1.9397080833210807);
+        close(tail.last, 1.1750650885336784);
+        close(s.max_units.0, 321.21629019783376);
+        close(s.rel_l2.unwrap(), 0.03469452120804337);
+        close(s.cosine.unwrap(), 0.9993984410905559);
+        close(s.slope.unwrap(), 0.9997733121013116);
+        assert_eq!((s.max_units.1, s.max_abs.1), (163, 163));
+        assert_eq!(
+            s.parts,
+            [PartError { max_units: s.max_units.0, row_units: s.rows[5].rms, class_changes: 0 }]
+        );
+    }
+
+    #[test]
+    fn low_bits_that_are_zero_tell_the_arithmetic() {
+        let float = |r: f32, c: f32| measure(&whole(&[1], &[r]), &whole(&[1], &[c]), None).float.unwrap();
+        assert_eq!(float(1.0, 1.0078125).precision, 8);
+        assert_eq!(float(1.0, 1.0 + 2f32.powi(-9)).precision, 11);
+        assert_eq!(float(1.0, 1.1).precision, 24);
+        // The exponents stay: a tiny f32 is not below fp16's smallest number.
+        assert_eq!(float(1.0, 1.0 + 2f32.powi(-9)).min_exponent, -126);
+    }
+
+    #[test]
+    fn classes_are_counted_and_left_out() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let r = whole(&[6], &[1.0, nan, nan, inf, -inf, 2.0]);
+        let c = whole(&[6], &[1.0, nan, 3.0, nan, inf, 2.5]);
+        let s = measure(&r, &c, None);
+        assert_eq!((s.finite, s.nan, s.both_nan, s.class_change), (2, 2, 1, Some(2)));
+        assert_eq!((s.parts[0].class_changes, s.max_abs), (3, (0.5, 5)));
+        close(s.slope.unwrap(), 1.2);
+    }
+}

@@ -1,0 +1,195 @@
+//! The second pass over two tensors: their errors in rounding units, by element, row, column and part.
+
+use crate::{
+    float::Float,
+    rows::{Grid, Pair},
+    scales::Scales,
+    statistics::{Line, Statistics, Tail},
+    whole::{Node, Whole},
+};
+
+/// Sums of powers of q over a row or column.
+#[derive(Clone, Copy, Default)]
+struct Powers {
+    second: f64,
+    fourth: f64,
+}
+
+impl Powers {
+    fn add(&mut self, q: f64) {
+        self.second += q * q;
+        self.fourth += q * q * q * q;
+    }
+
+    fn line(self, count: u64) -> Line {
+        let n_effective = if self.fourth > 0.0 { self.second * self.second / self.fourth } else { 0.0 };
+        Line { rms: (self.second / count.max(1) as f64).sqrt(), n_effective }
+    }
+}
+
+/// The second pass.
+pub(crate) struct Errors<'s> {
+    scales: &'s Scales,
+    roundoff: f64,
+    underflow: f64,
+    columns: Vec<Powers>,
+    /// Σq, Σx and Σx² by column, with x = r·u/w.
+    means: Vec<[f64; 3]>,
+    largest: Largest,
+    /// Σe², Σr², Σc², Σrc.
+    products: [f64; 4],
+    q: Vec<f64>,
+}
+
+impl<'s> Errors<'s> {
+    pub(crate) fn new(grid: &Grid, scales: &'s Scales, float: Float) -> Self {
+        Self {
+            scales,
+            roundoff: float.roundoff(),
+            underflow: float.underflow(),
+            columns: vec![Powers::default(); grid.width],
+            means: vec![[0.0; 3]; grid.width],
+            largest: Largest::default(),
+            products: [0.0; 4],
+            q: vec![0.0; grid.width],
+        }
+    }
+
+    pub(crate) fn measure(mut self, pair: &mut Pair<'_, '_>, grid: &Grid, stored: Float, s: &mut Statistics) {
+        for i in 0..grid.rows {
+            let a = self.scales.row[i as usize];
+            if a == 0.0 {
+                continue;
+            }
+            let (from, len) = grid.row(i);
+            pair.read(from, len);
+            pair.read_terms(from, len);
+            self.row(a, from, len, pair, stored, s);
+            self.pieces(pair.candidate, from, len, s);
+        }
+        self.finish(s);
+    }
+
+    fn row(&mut self, a: f64, from: u64, len: usize, pair: &Pair<'_, '_>, stored: Float, s: &mut Statistics) {
+        let (mut powers, mut count) = (Powers::default(), 0);
+        let (mut q_by_x, mut x_by_x) = (0.0, 0.0);
+        for j in 0..len {
+            let (r, c) = (pair.r[j], pair.c[j]);
+            self.q[j] = 0.0;
+            if !(r.is_finite() && c.is_finite()) {
+                continue;
+            }
+            count += 1;
+            let e = c - r;
+            let w = self.roundoff * (r.abs() + a * self.scales.column[j] + pair.p[j]) + self.underflow;
+            let q = if e == 0.0 { 0.0 } else { e / w };
+            self.q[j] = q;
+            powers.add(q);
+            self.columns[j].add(q);
+            let (x, both) = (r * self.roundoff / w, (r + c) / 2.0 / w);
+            let means = &mut self.means[j];
+            (means[0], means[1], means[2]) = (means[0] + q, means[1] + x, means[2] + x * x);
+            (q_by_x, x_by_x) = (q_by_x + q * both, x_by_x + both * both);
+            let products = &mut self.products;
+            (products[1], products[2], products[3]) =
+                (products[1] + r * r, products[2] + c * c, products[3] + r * c);
+            if e != 0.0 {
+                products[0] += e * e;
+                self.largest.add(q.abs());
+                let at = from + j as u64;
+                s.max_units = if q.abs() > s.max_units.0 { (q.abs(), at) } else { s.max_units };
+                s.max_abs = if e.abs() > s.max_abs.0 { (e.abs(), at) } else { s.max_abs };
+                s.max_ulp = s.max_ulp.max(stored.place(r).abs_diff(stored.place(c)));
+            }
+        }
+        s.rows.push(powers.line(count));
+        if x_by_x > 0.0 {
+            s.slopes.push(q_by_x / x_by_x);
+        }
+    }
+
+    /// The row's errors by the candidate's parts.
+    fn pieces(&self, candidate: &Whole<'_>, from: u64, len: usize, s: &mut Statistics) {
+        let mut at = 0;
+        candidate.runs(from, from + len as u64, &mut |leaf, from, to| {
+            let next = at + (to - from) as usize;
+            let q = &self.q[at..next];
+            at = next;
+            let Node::Part(part) = leaf else { return };
+            let part = &mut s.parts[*part];
+            part.max_units = q.iter().fold(part.max_units, |max, q| max.max(q.abs()));
+            if q.len() < 16 {
+                return;
+            }
+            let rms = (q.iter().map(|q| q * q).sum::<f64>() / q.len() as f64).sqrt();
+            part.row_units = part.row_units.max(rms);
+        });
+    }
+
+    fn finish(mut self, s: &mut Statistics) {
+        let counts = &self.scales.counts;
+        s.columns =
+            self.columns.iter().zip(counts).filter(|(_, n)| **n > 0).map(|(p, n)| p.line(*n)).collect();
+        s.tail = self.largest.tail(counts.iter().sum());
+        s.common = self.common(s.rows.len() as f64);
+        let [e, r, c, rc] = self.products;
+        let finite = |x: f64| x.is_finite().then_some(x);
+        s.rel_l2 = finite((e / r).sqrt());
+        s.cosine = finite(rc / (r.sqrt() * c.sqrt()));
+        s.slope = finite(rc / r);
+    }
+
+    /// The share of energy that column means hold, less what chance gives them: (mean m_j² − t/R)/(t(1 − 1/R)) with t
+    /// the mean square.
+    fn common(&self, rows: f64) -> Option<(f64, f64)> {
+        if rows < 4.0 {
+            return None;
+        }
+        let (mut n, mut columns, mut squares, mut means) = (0.0, 0.0, [0.0; 2], [0.0; 2]);
+        for ((sums, powers), count) in self.means.iter().zip(&self.columns).zip(&self.scales.counts) {
+            if *count > 0 {
+                let count = *count as f64;
+                (n, columns) = (n + count, columns + 1.0);
+                squares = [squares[0] + powers.second, squares[1] + sums[2]];
+                means = [means[0] + (sums[0] / count).powi(2), means[1] + (sums[1] / count).powi(2)];
+            }
+        }
+        let share = |i: usize| {
+            let t = squares[i] / n;
+            if t > 0.0 { (means[i] / columns - t / rows) / (t * (1.0 - 1.0 / rows)) } else { 0.0 }
+        };
+        Some((share(0), share(1)))
+    }
+}
+
+/// The 256 largest of a stream, and a few more.
+#[derive(Default)]
+struct Largest {
+    kept: Vec<f64>,
+    /// What is not above it is not among them.
+    floor: f64,
+}
+
+impl Largest {
+    const N: usize = 256;
+
+    fn add(&mut self, x: f64) {
+        if x > self.floor {
+            self.kept.push(x);
+            if self.kept.len() == 8 * Self::N {
+                self.kept.select_nth_unstable_by(Self::N - 1, |a, b| b.total_cmp(a));
+                self.kept.truncate(Self::N);
+                self.floor = self.kept[Self::N - 1];
+            }
+        }
+    }
+
+    fn tail(&mut self, n: u64) -> Option<Tail> {
+        // Places without an error were not added and are the smallest of all.
+        let k = (n / 16).clamp(4, 64) as usize;
+        let len = n.min(4 * k as u64) as usize;
+        self.kept.sort_unstable_by(|a, b| b.total_cmp(a));
+        let at = |i: usize| self.kept.get(i).copied().unwrap_or(0.0);
+        (len > 0).then(|| Tail { k, kth: at(k.min(len) - 1), last: at(len - 1), len })
+    }
+}
