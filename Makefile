@@ -15,7 +15,7 @@ export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # What the native module is made of. Python sources are used where they lie and need no rebuild.
-NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -type f)
+NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name tests -prune -o -type f -print)
 LOOM_TESTS := $(basename $(notdir $(wildcard crates/capture-core/tests/loom*.rs)))
 
 .DELETE_ON_ERROR:

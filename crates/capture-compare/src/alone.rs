@@ -152,7 +152,7 @@ impl<'r> Look<'_, 'r> {
     /// A tap of which nobody said how it is placed.
     fn unplaced(&self, row: &mut Row) -> Result<(), Fault> {
         let gathered = self.gather(row)?;
-        let shapes = gathered.shapes();
+        let shapes = gathered.shapes(true);
         let text = match shapes.as_slice() {
             [shape] => format!("on one rank: {shape:?}"),
             [first, rest @ ..] if rest.iter().all(|s| s == first) && gathered.are_replicas() => {

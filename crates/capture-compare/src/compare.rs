@@ -11,7 +11,7 @@ use crate::{
     pairing::{Pair, pairs},
     report::{Diagnosis, PlacementFrom, Report, Row},
     run::{FileError, Run},
-    verdict::Verdict,
+    verdict::{Decision, Verdict},
     whole::Whole,
 };
 use capture_core::{Placements, Sharding};
@@ -67,8 +67,8 @@ fn decide(
 ) -> Row {
     let inherited = noise.get(&row.group).copied();
     let decisions = variants.iter().map(|v| (v, v.decide(inherited, options.fail_on_nan)));
-    let severity = |d: &crate::verdict::Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
-    let mut worst: Option<(&Judged, crate::verdict::Decision)> = None;
+    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
+    let mut worst: Option<(&Judged, Decision)> = None;
     let mut ranks = Vec::new();
     for (variant, decision) in decisions {
         ranks.extend(variant.ranks(&decision, inherited));
@@ -186,7 +186,8 @@ impl<'r> Work<'_, 'r> {
             (None, None) => {
                 let replicas: [&dyn Fn() -> bool; 2] =
                     [&|| gathered[0].are_replicas(), &|| gathered[1].are_replicas()];
-                let found = infer(&gathered[0].shapes(), &gathered[1].shapes(), rows, replicas);
+                let kept = gathered.iter().any(|g| g.head_of == Some(Full::Unknown));
+                let found = infer(&gathered[0].shapes(kept), &gathered[1].shapes(kept), rows, replicas);
                 (found.map_err(Fault::Layout)?, [PlacementFrom::Inferred; 2])
             }
             // One tap is placed alike on both sides, as far as its mesh goes.

@@ -83,15 +83,15 @@ pub(crate) fn gather<'r>(index: &Index<'r>, entries: &[usize]) -> Result<Gathere
 }
 
 impl<'r> Gathered<'r> {
-    /// Shapes as the ranks had them, without padding rows and the 2 of complex numbers.
-    pub(crate) fn shapes(&self) -> Vec<Vec<u64>> {
+    /// Shapes as the ranks had them, or `kept` them, without padding rows and the 2 of complex numbers.
+    pub(crate) fn shapes(&self, kept: bool) -> Vec<Vec<u64>> {
         let of = |member: &Member<'_>| {
             let mut shape = member.part.shape.clone();
             if member.part.complex {
                 shape.pop();
             }
             let rows = match self.head_of {
-                Some(Full::Rows(rows)) => Some(rows),
+                Some(Full::Rows(rows)) if !kept => Some(rows),
                 _ => member.rows,
             };
             if let (Some(d), Some(rows)) = (shape.first_mut(), rows) {

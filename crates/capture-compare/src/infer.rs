@@ -31,7 +31,7 @@ fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, Vec<u64>)> 
 
 /// Placements of both sides under which they have the same shape. `replicas` tells whether the ranks of a side whose
 /// shapes agree also hold the same bytes. Where both sides have as many ranks and parts of the same shape that are not
-/// replicas, any placement pairs rank with rank: `S(0)` does.
+/// replicas, any placement pairs rank with rank: `S(0)` does. One record on either side is the whole.
 ///
 /// # Errors
 /// What was found, where nothing fits.
@@ -41,6 +41,10 @@ pub fn infer(
     rows: [Option<u64>; 2],
     replicas: [&dyn Fn() -> bool; 2],
 ) -> Result<[Placements; 2], String> {
+    let whole = |sharding| Placements(vec![Placement { sharding, over: "tp".to_owned() }]);
+    if reference.len() == 1 && candidate.len() == 1 {
+        return Ok([0; 2].map(|_| whole(Sharding::Replicate)));
+    }
     let (of_reference, of_candidate) = (fitting(reference, rows[0]), fitting(candidate, rows[1]));
     let rank = |sharding: &Sharding| match sharding {
         Sharding::Shard { axis, .. } => 1 + *axis,
@@ -52,9 +56,8 @@ pub fn infer(
             if shape != other {
                 continue;
             }
-            // Both replicated, both sharded alike, then the rest; the leading dims before the trailing ones.
-            let alike = a == b || reference.len() == 1 || candidate.len() == 1;
-            let cost = rank(a) + rank(b) + if alike { 0 } else { 1000 };
+            // Replicas first, then the leading dims before the trailing ones.
+            let cost = rank(a) + rank(b);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 best = Some((cost, [a.clone(), b.clone()]));
             }
@@ -72,7 +75,7 @@ pub fn infer(
     if several && both_whole && !reference[0].is_empty() && !replicas[0]() && !replicas[1]() {
         found = [0; 2].map(|axis| Sharding::Shard { axis, cut: Cut::Plain, size: None });
     }
-    Ok(found.map(|sharding| Placements(vec![Placement { sharding, over: "tp".to_owned() }])))
+    Ok(found.map(whole))
 }
 
 /// `[2, 4]`, `2 ranks of [2, 4]`, `ranks of [2, 4], [2, 3]`.

@@ -165,6 +165,8 @@ fn check(case: &Case) -> Statistics {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn streaming_agrees_with_the_naive_twin(case in case()) {
         let found = check(&case);

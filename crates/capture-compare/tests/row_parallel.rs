@@ -200,3 +200,38 @@ fn zeros_of_either_sign_and_other_nans_are_no_error() {
     assert_eq!(judge(Dtype::F32, &nan, &nan, None).verdict, Verdict::Identical);
     assert_eq!(judge(Dtype::F32, &nan, &[1f32; WIDTH], None).verdict, Verdict::Different);
 }
+
+/// In noise of half a per cent each test finds the fault it is there for.
+#[test]
+fn each_test_finds_its_fault() {
+    let mut random = Random(2);
+    let r: Vec<f32> = random.normals(64 * WIDTH, 1.0).iter().map(|x| round(Dtype::BF16, *x)).collect();
+    let noise: Vec<f32> = random.normals(64 * WIDTH, 0.005);
+    let extra: Vec<f32> = random.normals(64 * WIDTH, 0.02);
+    let vector: Vec<f32> = random.normals(WIDTH, 0.008);
+    type Change<'c> = &'c dyn Fn(usize, usize, f32) -> f32;
+    let faults: [(&str, Option<f64>, Change<'_>); 8] = [
+        ("element", Some(0.005), &|i, j, x| if (i, j) == (7, 9) { x + 2.0 } else { x }),
+        ("row", Some(0.005), &|i, j, x| if i == 7 { x + 6.0 * extra[i * WIDTH + j] } else { x }),
+        ("column", Some(0.005), &|i, j, x| if j == 9 { x + 6.0 * extra[i * WIDTH + j] } else { x }),
+        ("level", Some(0.001), &|i, j, x| x + extra[i * WIDTH + j]),
+        ("slope", Some(0.005), &|_, _, x| x * 1.03),
+        ("row slope", Some(0.005), &|i, _, x| if i == 7 { x * 1.04 } else { x }),
+        ("common", Some(0.005), &|_, j, x| x + vector[j]),
+        // As if noise of half a per cent were all one row's own, after taps that were identical.
+        ("direct row", Some(0.0), &|i, j, x| {
+            let error = x - r[i * WIDTH + j];
+            r[i * WIDTH + j] + if i == 7 { 5.0 * error } else { error / 4.0 }
+        }),
+    ];
+    let noisy: Vec<f32> = r.iter().zip(&noise).map(|(x, e)| x + e).collect();
+    let rounded = |x: &[f32]| -> Vec<f32> { x.iter().map(|x| round(Dtype::BF16, *x)).collect() };
+    let correct = judge(Dtype::BF16, &r, &rounded(&noisy), Some(0.005));
+    assert_eq!(correct.verdict, Verdict::Rounding, "{correct:?}");
+    for (test, inherited, change) in faults {
+        let c: Vec<f32> =
+            noisy.iter().enumerate().map(|(at, x)| change(at / WIDTH, at % WIDTH, *x)).collect();
+        let found = judge(Dtype::BF16, &r, &rounded(&c), inherited);
+        assert_eq!((found.verdict, found.test.unwrap().0), (Verdict::Different, test), "{found:?}");
+    }
+}

@@ -369,7 +369,13 @@ fn rows_past_the_valid_ones_are_left_out() {
     check(&rows(&[padded], "tp=1", &head(2, &[1., 2.])), Verdict::Identical, &[], None);
     // Of a padded tensor's head it is not said how many rows were valid.
     let [padded_head] = head(2, &[1., 2.]).map(|t| t.rows(2));
-    check(&rows(&whole, "tp=1", &[padded_head]), Verdict::Identical, &[], None);
+    check(&rows(&whole, "tp=1", std::slice::from_ref(&padded_head)), Verdict::Identical, &[], None);
+    check(&rows(&head(2, &[1., 2.]), "tp=1", &[padded_head]), Verdict::Identical, &[], None);
+    // Where padding was kept, it is.
+    let [one_row] = head(2, &[1., 2.]).map(|t| t.rows(1));
+    let of_one = [Tensor::f32(0, "h", &[1, 1], &[1.])];
+    check(&rows(&of_one, "tp=1", std::slice::from_ref(&one_row)), Verdict::Identical, &[], None);
+    check(&rows(&whole, "tp=1", &[one_row]), Verdict::Layout, &[0], None);
     check(&rows(&whole, "tp=1", &head(2, &[1., 2.])), Verdict::Layout, &[0], None);
 }
 
@@ -413,6 +419,35 @@ fn placements_are_inferred_from_shapes() {
     };
     let found = compare(&of("tp=2", 2).run, &of("tp=4", 4).run, &Layouts::default(), Options::default());
     check(&found.rows, Verdict::Identical, &[], None);
+}
+
+/// What a tap may be off by is what the taps before were: the same noise is different where nothing came before.
+#[test]
+fn noise_carries_over_from_tap_to_tap() {
+    let mut state = 3u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    let numbers: Vec<f32> = (0..4096).map(|_| half::bf16::from_f32(random()).to_f32()).collect();
+    let mut off = |units: f32| -> Vec<f32> {
+        numbers.iter().map(|x| x + (x.abs() + 0.5) * units / 256.0 * random() * 1.7).collect()
+    };
+    let (little, more) = (off(1.0), off(3.0));
+    let tap = |tap, step, numbers: &[f32]| Tensor::bf16(0, tap, &[64, 64], numbers).step(step);
+    let exact = |tap_, step| tap(tap_, step, &numbers);
+    let found = rows(
+        &[exact("a", 0), exact("b", 0), exact("c", 0)],
+        "tp=1",
+        &[exact("a", 0), tap("b", 0, &little), tap("c", 0, &more)],
+    );
+    let verdicts: Vec<_> = found.iter().map(|r| r.verdict.unwrap()).collect();
+    assert_eq!(verdicts, [Verdict::Identical, Verdict::Rounding, Verdict::Rounding], "{found:#?}");
+    let inherited: Vec<_> = found.iter().map(|r| r.inherited_units).collect();
+    assert_eq!(&inherited[..2], &[None, Some(0.0)]);
+    assert!((0.8..1.2).contains(&inherited[2].unwrap()), "{inherited:?}");
+    let found = rows(&[exact("a", 0), exact("c", 0)], "tp=1", &[exact("a", 0), tap("c", 0, &more)]);
+    assert_eq!(found[1].verdict, Some(Verdict::Different));
 }
 
 /// U18: bf16 sums of a sum over ranks in another order are rounding, and a P tap knows its terms.
