@@ -159,10 +159,14 @@ impl<'a> TensorView<'a> {
         Ok(view)
     }
 
-    /// The same tensor cut to its first `rows` rows.
+    /// The same tensor cut to `shape`, which has as many dimensions, none of them larger.
+    ///
+    /// # Panics
+    /// Where it has not: what lies beyond this tensor's shape is nobody's promise.
     #[must_use]
     pub fn head(self, shape: &'a [u64]) -> Self {
-        debug_assert!(shape.len() == self.shape.len() && shape.iter().zip(self.shape).all(|(a, b)| a <= b));
+        let is_within = shape.len() == self.shape.len() && shape.iter().zip(self.shape).all(|(a, b)| a <= b);
+        assert!(is_within, "expected a shape within {:?}, found {shape:?}", self.shape);
         Self { shape, ..self }
     }
 
@@ -252,6 +256,18 @@ mod tests {
             TensorView::new(std::ptr::null(), Element::Plain(Dtype::F64), &[0, u64::MAX, 7], &strides, "cpu")
         };
         assert_eq!(view.unwrap().n_bytes(), 0);
+    }
+
+    /// Safe code must not reach memory that the view's maker did not vouch for.
+    #[test]
+    #[should_panic(expected = "expected a shape within [2, 2], found [3, 2]")]
+    fn a_head_cannot_be_larger_than_its_tensor() {
+        let items = [0u8; 4];
+        // SAFETY: two by two bytes of a four-byte array.
+        let view = unsafe {
+            TensorView::new(items.as_ptr(), Element::Plain(Dtype::U8), &[2, 2], &[2, 1], "cpu").unwrap()
+        };
+        let _ = view.head(&[3, 2]);
     }
 
     #[test]
