@@ -10,6 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most distinct losses that are told apart by tap; later ones are counted under their reason alone.
 const MAX_LOSSES: usize = 10_000;
+/// The most reasons that are told apart beyond those, and that the log hears of: reasons may carry shapes and names.
+const MAX_REASONS: usize = 100;
+/// Stands for all reasons beyond those.
+const OTHER_REASONS: &str = "other reasons";
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -73,21 +77,29 @@ impl Ledger {
 
     /// A record was to be captured and is not.
     pub(crate) fn lose(&self, tap: &str, reason: &str) {
-        let mut entries = self.entries.lock();
-        entries.counters.lost += 1;
-        entries.count(tap, reason);
+        self.count(tap, reason, |counters| counters.lost += 1);
     }
 
     /// What a tap was given cannot be captured.
     pub(crate) fn refuse(&self, tap: &str, reason: &str) {
-        let mut entries = self.entries.lock();
-        entries.counters.refused += 1;
-        entries.count(tap, reason);
+        self.count(tap, reason, |counters| counters.refused += 1);
     }
 
     /// Something was amiss, and the record was written all the same.
     pub(crate) fn remark(&self, tap: &str, remark: &str) {
-        self.entries.lock().count(tap, remark);
+        self.count(tap, remark, |_| ());
+    }
+
+    /// Counts one loss, and says a reason that was not said before once the lock is free: others need not wait for
+    /// whoever reads the log.
+    fn count(&self, tap: &str, reason: &str, count: impl FnOnce(&mut Counters)) {
+        let mut entries = self.entries.lock();
+        count(&mut entries.counters);
+        let is_news = entries.count(tap, reason);
+        drop(entries);
+        if is_news {
+            notice(&format!("tap {tap:?}: {reason}"));
+        }
     }
 
     /// Ends the capture: switches the taps off and says so, unless it had ended before.
@@ -130,19 +142,22 @@ impl Ledger {
 }
 
 impl Entries {
-    fn count(&mut self, tap: &str, reason: &str) {
-        let full = self.losses.len() >= MAX_LOSSES;
-        let key = (tap.to_owned(), reason.to_owned());
-        if full && !self.losses.contains_key(&key) {
-            *self.losses.entry((String::new(), reason.to_owned())).or_default() += 1;
+    /// Counts one loss; true where the user is to hear of it.
+    fn count(&mut self, tap: &str, reason: &str) -> bool {
+        let own = (tap.to_owned(), reason.to_owned());
+        let by_reason = (String::new(), reason.to_owned());
+        let has_room =
+            |key: &(String, String), limit| self.losses.len() < limit || self.losses.contains_key(key);
+        let key = if has_room(&own, MAX_LOSSES) {
+            own
+        } else if has_room(&by_reason, MAX_LOSSES + MAX_REASONS) {
+            by_reason
         } else {
-            *self.losses.entry(key).or_default() += 1;
-        }
-        // One line per kind of loss: 700 taps that all meet a sparse tensor are one thing to know. Reasons may carry
-        // shapes, so their number is bounded, too.
-        if self.said.len() < 100 && self.said.insert(reason.to_owned()) {
-            notice(&format!("tap {tap:?}: {reason}"));
-        }
+            (String::new(), OTHER_REASONS.to_owned())
+        };
+        *self.losses.entry(key).or_default() += 1;
+        // One line per kind of loss: 700 taps that all meet a sparse tensor are one thing to know.
+        self.said.len() < MAX_REASONS && self.said.insert(reason.to_owned())
     }
 }
 
@@ -175,6 +190,18 @@ mod tests {
             (count("t0", "full"), count("", "full"), count("", "it is sparse")),
             (Some(2), Some(5), Some(1))
         );
+    }
+
+    /// A name or a shape in a reason makes each of them another one.
+    #[test]
+    fn reasons_are_bounded_too() {
+        let ledger = Ledger::default();
+        for i in 0..MAX_LOSSES + MAX_REASONS + 7 {
+            ledger.lose("t", &format!("shape {i}"));
+        }
+        let losses = ledger.balance().losses;
+        assert_eq!(losses.len(), MAX_LOSSES + MAX_REASONS + 1);
+        assert_eq!(losses.iter().find(|l| l.reason == OTHER_REASONS).map(|l| l.count), Some(7));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::page;
 use crate::record::{Identity, Record};
 use crate::select::{Decision, Mode, Selection, Subject};
 use crate::state::{self, Session, State};
+use crate::stored::{StoredError, byte_length};
 use crate::view::TensorView;
 use crate::writer::{self, Assignment, now_ns};
 use std::collections::BTreeMap;
@@ -198,8 +199,17 @@ pub fn begin(
         kept[0] = head;
         kept
     });
+    let full_rows = full_rows.and_then(|rows| element.recorded_rows(view.shape(), rows));
+    let rows = rows.and_then(|rows| element.recorded_rows(view.shape(), rows));
     let shape = kept.as_deref().map_or(shape, |kept| element.recorded_shape(kept));
     let n_bytes = kept.as_deref().map_or(*view, |kept| view.head(kept)).n_bytes();
+    let dtype = element.recorded_dtype();
+    if byte_length(dtype, &shape) != Some(n_bytes) {
+        // Half a byte of `head=N` rows, or an empty tensor with dimensions that no file can hold.
+        let reason = StoredError::Bits { dtype, shape }.to_string();
+        session.ledger.refuse(&firing.name, &reason);
+        return Err(CaptureError::Refused { tap: firing.name.to_string(), reason });
+    }
     let record = Record {
         tap: firing.name.to_string(),
         step: firing.step,
@@ -216,7 +226,7 @@ pub fn begin(
         crc32: 0,
     };
     let name = firing.name;
-    let draft = Box::new(Draft { record, dtype: element.recorded_dtype(), shape, n_bytes, rule });
+    let draft = Box::new(Draft { record, dtype, shape, n_bytes, rule });
     state.ticket(name, draft, kept)
 }
 

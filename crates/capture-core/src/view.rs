@@ -55,6 +55,16 @@ impl Element {
         recorded
     }
 
+    /// As many leading rows of a tensor of `shape` items, in the record's rows; `None` where a scalar has none.
+    #[must_use]
+    pub fn recorded_rows(self, shape: &[u64], rows: u64) -> Option<u64> {
+        match (self, shape.len()) {
+            (_, 0) => None,
+            (Self::F4Pairs, 1) => Some(rows.saturating_mul(2)),
+            _ => Some(rows),
+        }
+    }
+
     /// The record's `encoding` key.
     #[must_use]
     pub fn encoding(self) -> Option<&'static str> {
@@ -159,10 +169,14 @@ impl<'a> TensorView<'a> {
         Ok(view)
     }
 
-    /// The same tensor cut to its first `rows` rows.
+    /// The same tensor cut to `shape`, which has as many dimensions, none of them larger.
+    ///
+    /// # Panics
+    /// Where it has not: what lies beyond this tensor's shape is nobody's promise.
     #[must_use]
     pub fn head(self, shape: &'a [u64]) -> Self {
-        debug_assert!(shape.len() == self.shape.len() && shape.iter().zip(self.shape).all(|(a, b)| a <= b));
+        let is_within = shape.len() == self.shape.len() && shape.iter().zip(self.shape).all(|(a, b)| a <= b);
+        assert!(is_within, "expected a shape within {:?}, found {shape:?}", self.shape);
         Self { shape, ..self }
     }
 
@@ -254,9 +268,24 @@ mod tests {
         assert_eq!(view.unwrap().n_bytes(), 0);
     }
 
+    /// Safe code must not reach memory that the view's maker did not vouch for.
+    #[test]
+    #[should_panic(expected = "expected a shape within [2, 2], found [3, 2]")]
+    fn a_head_cannot_be_larger_than_its_tensor() {
+        let items = [0u8; 4];
+        // SAFETY: two by two bytes of a four-byte array.
+        let view = unsafe {
+            TensorView::new(items.as_ptr(), Element::Plain(Dtype::U8), &[2, 2], &[2, 1], "cpu").unwrap()
+        };
+        let _ = view.head(&[3, 2]);
+    }
+
     #[test]
     fn pairs_and_complex_numbers_record_their_logical_shape() {
         assert_eq!(Element::F4Pairs.recorded_shape(&[2, 4]), [2, 8]);
         assert_eq!(Element::Complex128.recorded_shape(&[3]), [3, 2]);
+        assert_eq!(Element::F4Pairs.recorded_rows(&[4], 3), Some(6), "along with the only dimension");
+        assert_eq!(Element::F4Pairs.recorded_rows(&[4, 2], 3), Some(3));
+        assert_eq!(Element::Complex128.recorded_rows(&[], 3), None, "the trailing 2 is no row");
     }
 }

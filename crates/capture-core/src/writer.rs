@@ -154,8 +154,15 @@ impl Writer {
         match &range.payload {
             Piece::First(draft) => {
                 self.check_space(draft.n_bytes)?;
-                self.segments.begin(&draft.record, draft.dtype, &draft.shape, draft.n_bytes)?;
-                self.open = Some((draft.clone(), draft.n_bytes));
+                self.open = None;
+                match self.segments.begin(&draft.record, draft.dtype, &draft.shape, draft.n_bytes) {
+                    Ok(()) => self.open = Some((draft.clone(), draft.n_bytes)),
+                    // One record that cannot be written says nothing of the next.
+                    Err(error) if error.is_of_one_record() => {
+                        self.assignment.ledger.lose(&draft.record.tap, &error.to_string());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
             Piece::More => {}
             Piece::Abandon => {
@@ -164,18 +171,17 @@ impl Writer {
             }
             Piece::Seal => self.seals_asked += 1,
         }
+        let Some((draft, missing)) = &mut self.open else { return Ok(()) };
         let (from, n_bytes) = engine.ring.bytes_of(range);
         if n_bytes > 0 {
             // SAFETY: a published range, ours until it is freed; producers write to it no more.
             self.segments.append(unsafe { std::slice::from_raw_parts(from, n_bytes) })?;
         }
-        if let Some((draft, missing)) = &mut self.open {
-            *missing -= n_bytes as u64;
-            if *missing == 0 {
-                self.segments.finish()?;
-                self.assignment.ledger.record(draft.rule, draft.n_bytes);
-                self.open = None;
-            }
+        *missing -= n_bytes as u64;
+        if *missing == 0 {
+            self.segments.finish()?;
+            self.assignment.ledger.record(draft.rule, draft.n_bytes);
+            self.open = None;
         }
         Ok(())
     }
