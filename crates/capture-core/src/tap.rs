@@ -2,7 +2,7 @@
 
 use crate::FORMAT_VERSION;
 use crate::config::OnFull as Configured;
-use crate::engine::{Draft, Engine, NotStaged, OnFull};
+use crate::engine::{Draft, Engine, NotStaged, OnFull, Promise};
 use crate::identity::{self, Origin};
 use crate::ledger::Ledger;
 use crate::manifest::{self, Manifest, ProcessInfo};
@@ -154,7 +154,7 @@ pub struct Ticket {
     /// The shape in memory of what is kept, where only the first rows are.
     kept: Option<Vec<u64>>,
     on_full: OnFull,
-    engine: Arc<Engine>,
+    engine: Promise,
     ledger: Arc<Ledger>,
 }
 
@@ -337,7 +337,7 @@ impl State {
                 }
             },
         };
-        Ok(Some(Ticket { tap, draft, kept, on_full, engine, ledger }))
+        Ok(Some(Ticket { tap, draft, kept, on_full, engine: Promise::new(engine), ledger }))
     }
 
     fn start_engine(&mut self) -> std::io::Result<Arc<Engine>> {

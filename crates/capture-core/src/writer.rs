@@ -17,10 +17,15 @@ use crate::select::{Mode, Rule, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How many bytes may be written before free space is asked for again.
 const SPACE_INTERVAL: u64 = 64 << 20;
+/// What share of the space that is left may be written meanwhile.
+const SPACE_SHARE: u64 = 16;
+
+/// How long the last manifest waits for producers that still have to count a loss.
+const LAST_COUNT: Duration = Duration::from_secs(1);
 
 /// What a writer has to know beside what comes through the ring.
 pub(crate) struct Assignment {
@@ -64,6 +69,7 @@ fn run(engine: &Engine, assignment: Assignment) {
         let _ = catch_unwind(AssertUnwindSafe(|| drain(engine, &ledger, failure)));
     }
     if let Some(mut writer) = writer {
+        engine.await_producers(LAST_COUNT);
         let sealed = catch_unwind(AssertUnwindSafe(|| writer.finish()));
         if let Ok(Err(error)) = sealed
             && failure.is_none()
@@ -95,8 +101,8 @@ enum Failure {
     Dir(#[from] RunDirError),
     #[error("disk: {0}")]
     Write(#[from] WriteError),
-    #[error("disk: {0}")]
-    Other(#[from] std::io::Error),
+    #[error("disk: {what}: {source}: {}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("disk: {available} of {total} bytes free, less than TPCAPTURE_MIN_FREE={limit}, at {path:?}")]
     Space { available: u64, total: u64, limit: MinFree, path: PathBuf },
 }
@@ -145,6 +151,7 @@ impl Writer {
             }
             self.note_segments()?;
             if self.open.is_none() {
+                // Whoever waits for a seal finds its segment counted and in the manifest.
                 (0..std::mem::take(&mut self.seals_asked)).for_each(|_| engine.note_sealed());
             }
         }
@@ -198,19 +205,23 @@ impl Writer {
         Ok(())
     }
 
-    /// Every so many bytes: is there still room, beside the `n_bytes` to come?
+    /// Every so many bytes, fewer where there is less: is there still room, beside the `n_bytes` to come?
     fn check_space(&mut self, n_bytes: u64) -> Result<(), Failure> {
         self.unasked = self.unasked.saturating_sub(n_bytes);
         if self.unasked > 0 {
             return Ok(());
         }
-        self.unasked = SPACE_INTERVAL;
-        let space = self.dir.space()?;
+        let io =
+            |source| Failure::Io { what: "ask for free space", path: self.dir.path().to_owned(), source };
+        let space = self.dir.space().map_err(io)?;
         let limit = self.assignment.min_free;
-        if space.available.saturating_sub(n_bytes) < limit.bytes_of(space.total) {
+        let Some(spare) = space.available.saturating_sub(n_bytes).checked_sub(limit.bytes_of(space.total))
+        else {
             let path = self.dir.path().to_owned();
             return Err(Failure::Space { available: space.available, total: space.total, limit, path });
-        }
+        };
+        // The closer the limit the sooner the next question, as other ranks write to the same disk.
+        self.unasked = SPACE_INTERVAL.min(spare / SPACE_SHARE);
         Ok(())
     }
 
@@ -226,8 +237,11 @@ impl Writer {
             manifest.ended_ns = Some(end.at_ns);
             manifest.end_reason = Some(end.reason);
         }
-        manifest.write(&self.dir, &self.assignment.identity.stem())?;
-        Ok(())
+        let stem = self.assignment.identity.stem();
+        manifest.write(&self.dir, &stem).map_err(|source| {
+            let path = self.dir.path().join(format!("{stem}.json"));
+            Failure::Io { what: "write the manifest", path, source }
+        })
     }
 
     /// Seals what is complete and writes the last manifest.
