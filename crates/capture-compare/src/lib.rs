@@ -42,4 +42,5 @@ pub use judged::Options;
 pub use layouts::{Layouts, LayoutsError};
 pub use report::Report;
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
+pub use source::path_as_text;
 pub use verdict::Verdict;
