@@ -10,7 +10,6 @@ pub mod decode;
 pub mod summary;
 
 pub mod float;
-pub mod glob;
 pub mod layouts;
 
 pub mod part;
