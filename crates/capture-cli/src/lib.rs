@@ -4,9 +4,9 @@
 //! on stderr, and an exit status of 0 for done, 1 for something found, 2 for what could not be done.
 
 mod number;
+mod run;
 mod output;
 mod progress;
-mod run;
 
 mod compare;
 mod ls;

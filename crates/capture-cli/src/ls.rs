@@ -5,7 +5,7 @@ use crate::{
     output::{Output, lines, table},
     run::{RunArgs, dtype, logical_shape, printable, rank},
 };
-use capture_compare::{FileError, Run};
+use capture_compare::{FileError, Run, path_as_text};
 use capture_core::{Mesh, manifest::State};
 use comfy_table::CellAlignment;
 use serde::Serialize;
@@ -23,6 +23,7 @@ pub(crate) struct Args {
 
 #[derive(Serialize)]
 struct Listing<'a> {
+    #[serde(serialize_with = "path_as_text")]
     run: &'a Path,
     processes: Vec<Process<'a>>,
     taps: Vec<Tap<'a>>,

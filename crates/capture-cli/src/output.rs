@@ -1,5 +1,6 @@
 //! What a command has to say.
 
+use crate::run::printable;
 use capture_compare::FileError;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -24,13 +25,15 @@ impl Output {
 
     /// A text, with what could not be read on stderr.
     pub(crate) fn text(text: String, errors: &[FileError]) -> Self {
-        let notes = errors.iter().map(|e| format!("tpcapture: {e}")).collect();
+        // Names of files may hold what steers a terminal.
+        let notes = errors.iter().map(|e| format!("tpcapture: {}", printable(&e.to_string()))).collect();
         Self { text, notes, status: status(errors) }
     }
 
     /// An object that lists by itself what could not be read.
     pub(crate) fn json(value: &impl Serialize, errors: &[FileError]) -> Self {
-        let json = serde_json::to_string(value).expect("names, numbers and lists are always JSON");
+        let json =
+            serde_json::to_string(value).expect("names, numbers, lists and paths as text are always JSON");
         Self { text: json + "\n", notes: Vec::new(), status: status(errors) }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     run::{RunArgs, dtype, logical_shape, printable, rank},
 };
 use capture_compare::{
-    Entry, FileError, Run,
+    Entry, FileError, Run, path_as_text,
     summary::{BINS, Summary, summarise},
 };
 use capture_core::{Dtype, Identity, Record, ranks::RankSet, select::Globs};
@@ -35,6 +35,7 @@ pub(crate) struct Args {
 
 #[derive(Serialize)]
 struct Shown<'a> {
+    #[serde(serialize_with = "path_as_text")]
     run: &'a Path,
     records: Vec<Row<'a>>,
     errors: &'a [FileError],

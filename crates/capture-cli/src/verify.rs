@@ -6,7 +6,7 @@ use crate::{
     progress::Progress,
     run::{RunArgs, rank},
 };
-use capture_compare::{Entry, FileError};
+use capture_compare::{Entry, FileError, path_as_text};
 use serde::Serialize;
 use std::path::Path;
 
@@ -19,6 +19,7 @@ pub(crate) struct Args {
 
 #[derive(Serialize)]
 struct Report<'a> {
+    #[serde(serialize_with = "path_as_text")]
     run: &'a Path,
     /// Records whose bytes were read.
     records: u64,
@@ -30,6 +31,7 @@ struct Report<'a> {
 /// A record whose bytes are not those that were written.
 #[derive(Serialize)]
 struct Mismatch<'a> {
+    #[serde(serialize_with = "path_as_text")]
     file: &'a Path,
     rank: Option<u32>,
     tap: &'a str,

@@ -7,9 +7,10 @@ mod sample;
 use sample::{Done, Sample, tpcapture};
 use serde_json::{Value, json};
 use std::{
+    ffi::OsStr,
     fs,
     io::Read,
-    os::unix::fs::FileExt,
+    os::unix::{ffi::OsStrExt, fs::FileExt},
     process::{Command, Stdio},
 };
 
@@ -239,4 +240,26 @@ fn output_that_cannot_be_written_is_2() {
     assert_eq!(output.status.code(), Some(2));
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr, "tpcapture: writing the output: No space left on device (os error 28)\n");
+}
+
+/// A run may lie anywhere and anyone may put a file into it: JSON holds such names with their odd bytes replaced, and a
+/// terminal is not steered by them.
+#[test]
+fn names_that_are_no_text_are_printed_as_text() {
+    let sample = Sample::new();
+    let run = sample.run().with_file_name(OsStr::from_bytes(b"r\xff"));
+    fs::rename(sample.run(), &run).unwrap();
+    fs::write(run.join(OsStr::from_bytes(b"rank0\x1b[2J\xfe.json")), "{").unwrap();
+    for (command, args) in [("ls", &[][..]), ("show", &["ids"]), ("verify", &[]), ("compare", &[])] {
+        let done = |json: &[&str]| {
+            let all = [OsStr::new(command), run.as_os_str()];
+            tpcapture(all.into_iter().chain([args, json].concat().into_iter().map(OsStr::new)))
+        };
+        let found: Value = serde_json::from_str(&done(&["--json"]).stdout).unwrap();
+        let file = found["errors"][0]["file"].as_str().unwrap();
+        assert!(file.ends_with("r\u{fffd}/rank0\u{1b}[2J\u{fffd}.json"), "{command}: {file}");
+        let text = done(&[]);
+        assert_eq!(text.status, 2, "{command}");
+        assert!(text.stderr.contains("rank0\\u{1b}[2J\u{fffd}.json"), "{command}: {}", text.stderr);
+    }
 }

@@ -4,7 +4,7 @@
 use crate::{
     misfit::Misfit,
     part::Part,
-    whole::{Join, Node, Piece, Whole},
+    whole::{Join, Node, Piece, Whole, product},
 };
 use capture_core::{Mesh, Placement, Placements, Sharding, placement::Cut};
 use std::{collections::BTreeMap, sync::Arc};
@@ -82,10 +82,6 @@ impl Built {
     }
 }
 
-fn product(dims: &[u64]) -> u64 {
-    if dims.contains(&0) { 0 } else { dims.iter().product() }
-}
-
 impl Assembler<'_, '_> {
     fn build(&self, members: &[usize], placements: &[Placement]) -> Result<Built, Misfit> {
         let Some((placement, rest)) = placements.split_first() else {
@@ -108,9 +104,10 @@ impl Assembler<'_, '_> {
             let coord = self.members[m].mesh.dim(&placement.over).map_or(0, |d| d.coord);
             places.entry(coord).or_default().push(m);
         }
-        let missing: Vec<u32> = (0..size).filter(|c| !places.contains_key(c)).collect();
-        if !missing.is_empty() && placement.sharding != Sharding::Replicate {
-            return Err(Misfit::Missing { over: placement.over.clone(), size, missing });
+        if places.len() < size as usize && placement.sharding != Sharding::Replicate {
+            // A mesh may claim any size: only the first few that are missing are looked for.
+            let missing = (0..size).filter(|c| !places.contains_key(c)).take(Misfit::LISTED).collect();
+            return Err(Misfit::Missing { over: placement.over.clone(), size, found: places.len(), missing });
         }
         let built: Vec<Built> =
             places.values().map(|place| self.build(place, rest)).collect::<Result<_, _>>()?;
@@ -397,6 +394,23 @@ mod tests {
         );
         assert_eq!(check("tp=2", "S(2)", parts).unwrap_err(), Misfit::Axis { axis: 2, shape: vec![1, 2] });
         assert_eq!(check("dp=2", "S(0)", parts).unwrap_err(), Misfit::SamePlace(vec![0, 1]));
+    }
+
+    /// A mesh is what a file claims: nothing is made as large as that.
+    #[test]
+    fn a_mesh_of_any_size_is_only_counted() {
+        let parts: &[(&[u64], &[f32])] = &[(&[1], &[1.]), (&[1], &[2.])];
+        assert_eq!(
+            check("tp=4294967295", "S(0)", parts).unwrap_err().to_string(),
+            "expected 4294967295 ranks over tp, found 2: \
+             tp 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17 and 4294967277 more missing"
+        );
+    }
+
+    #[test]
+    fn a_tensor_without_numbers_may_have_any_other_dims() {
+        let parts: &[(&[u64], &[f32])] = &[(&[0, 1 << 40, 1 << 40], &[]), (&[0, 1 << 40, 1 << 40], &[])];
+        assert_eq!(check("tp=2", "S(0)", parts).unwrap(), (vec![0, 1 << 40, 1 << 40], vec![], 0));
     }
 
     #[test]

@@ -181,8 +181,8 @@ impl<'r> Index<'r> {
         let mut subsets: Vec<u32> = (0..1u32 << others.len().min(8)).collect();
         subsets.sort_by_key(|s| s.count_ones());
         for left_out in subsets {
-            let kept: Vec<&str> =
-                (0..others.len()).filter(|i| left_out & 1 << i == 0).map(|i| others[i]).collect();
+            let is_kept = |i: usize| i >= 8 || left_out >> i & 1 == 0;
+            let kept: Vec<&str> = (0..others.len()).filter(|i| is_kept(*i)).map(|i| others[i]).collect();
             let groups = self.split(entries, &kept);
             if groups.iter().all(|g| self.is_complete(g, over)) {
                 return self.without_lone_stage(groups);

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [[tap]]
-//! match = "*.qkv_proj.out"                  # glob over tap names, the first match wins
+//! match = "*.qkv_proj.out"                  # globs over tap names as in a selection; the first match wins
 //! placement = "S(1, sections=[16, 4, 4])"
 //! rows = "num_tokens"                       # valid rows: a number, or the tap that holds it
 //! precision = "bf16"                        # the coarsest arithmetic upstream, where it is not the stored dtype
@@ -13,11 +13,11 @@
 //!
 //! `match` speaks of names as they are after renaming.
 
-use crate::{
-    float::Float,
-    glob::{Glob, GlobError, fill},
+use crate::float::Float;
+use capture_core::{
+    Placements,
+    select::{Glob, Globs, SelectError},
 };
-use capture_core::Placements;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -32,7 +32,7 @@ pub struct Layouts {
 /// One `[[tap]]` of a layouts file.
 #[derive(Debug, Clone)]
 pub struct TapLayout {
-    glob: Glob,
+    globs: Globs,
     /// How the ranks' records make the logical tensor; overrides the capture call.
     pub placement: Option<Placements>,
     /// How many leading rows of the logical tensor are valid.
@@ -124,7 +124,7 @@ impl Layouts {
         for (from, to) in file.rename {
             // A table keeps no places: the first mention of the name is the best guess at the line.
             let at = text.find(&from).unwrap_or(0);
-            let glob = Glob::new(&from).map_err(|e| Fault { at, reason: e.to_string() })?;
+            let glob = from.parse().map_err(|e| Fault { at, reason: no_glob("rename", &e) })?;
             let Some(to) = to.as_str() else {
                 let reason = format!("rename {from:?}: expected a tap name or glob in quotes, found {to}");
                 return Err(Fault { at, reason });
@@ -137,7 +137,7 @@ impl Layouts {
     /// The first `[[tap]]` that matches.
     #[must_use]
     pub fn of(&self, tap: &str) -> Option<&TapLayout> {
-        self.taps.iter().find(|t| t.glob.matches(tap))
+        self.taps.iter().find(|t| t.globs.matches(tap))
     }
 
     /// The name that a tap of the second run has in the first.
@@ -150,6 +150,23 @@ impl Layouts {
     }
 }
 
+/// `template` with its wildcards replaced, in order, by what a glob captured. A wildcard too many is left out.
+fn fill(template: &str, captured: &[&str]) -> String {
+    let mut captured = captured.iter().copied();
+    template.chars().fold(String::new(), |mut name, c| {
+        match c {
+            '*' | '?' => name.extend(captured.next()),
+            c => name.push(c),
+        }
+        name
+    })
+}
+
+fn no_glob(key: &str, error: &SelectError) -> String {
+    let SelectError { text, column, expected, found } = error;
+    format!("{key} {text:?}, column {column}: expected {expected}, found {found}")
+}
+
 /// What is wrong, and the byte of the text where.
 #[derive(Debug, PartialEq)]
 struct Fault {
@@ -159,8 +176,9 @@ struct Fault {
 
 impl TapEntry {
     fn check(self) -> Result<TapLayout, Fault> {
-        let glob = Glob::new(self.r#match.get_ref())
-            .map_err(|e: GlobError| Fault { at: self.r#match.span().start, reason: e.to_string() })?;
+        let globs = self.r#match.get_ref().parse();
+        let globs =
+            globs.map_err(|e| Fault { at: self.r#match.span().start, reason: no_glob("match", &e) })?;
         let placement = match self.placement {
             Some(text) => Some(
                 text.get_ref()
@@ -191,7 +209,7 @@ impl TapEntry {
             })?),
             None => None,
         };
-        Ok(TapLayout { glob, placement, rows, precision })
+        Ok(TapLayout { globs, placement, rows, precision })
     }
 }
 
@@ -225,6 +243,13 @@ mod tests {
         assert_eq!(layouts.of("x").unwrap().rows, Some(Rows::Number(5)));
         assert_eq!(layouts.renamed("model.decoder.3.q"), "model.layers.3.q");
         assert_eq!(layouts.renamed("other"), "other");
+    }
+
+    #[test]
+    fn a_template_takes_the_captures_in_order() {
+        assert_eq!(fill("model.layers.*.?", &["3", "q"]), "model.layers.3.q");
+        assert_eq!(fill("plain", &["3"]), "plain");
+        assert_eq!(fill("*.*", &["3"]), "3.");
     }
 
     #[track_caller]
@@ -262,7 +287,12 @@ mod tests {
         check_error(
             "[[tap]]\nmatch = \"{a\"\n",
             2,
-            "glob \"{a\": expected {a,b} or {0..3}, with every brace closed",
+            "match \"{a\", column 2: expected \",\" or \"}\", found the end",
+        );
+        check_error(
+            "[rename]\n\"a,b\" = \"c\"\n",
+            2,
+            "rename \"a,b\", column 1: expected the end, found \",\"",
         );
     }
 

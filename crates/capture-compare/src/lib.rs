@@ -10,7 +10,6 @@ pub mod decode;
 pub mod summary;
 
 pub mod float;
-pub mod glob;
 pub mod layouts;
 
 pub mod part;
@@ -42,4 +41,5 @@ pub use judged::Options;
 pub use layouts::{Layouts, LayoutsError};
 pub use report::Report;
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
+pub use source::path_as_text;
 pub use verdict::Verdict;

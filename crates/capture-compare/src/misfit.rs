@@ -5,13 +5,15 @@
 #[non_exhaustive]
 pub enum Misfit {
     /// Places of a mesh dimension without a record.
-    #[error("expected {size} ranks over {over}, found {}: {over} {} missing", size - missing.len() as u32, list(missing))]
+    #[error("expected {size} ranks over {over}, found {found}: {over} {} missing", first(missing, *size as usize - found))]
     Missing {
         /// The mesh dimension.
         over: String,
         /// Its size.
         size: u32,
-        /// Coordinates without a record.
+        /// Coordinates that have a record.
+        found: usize,
+        /// Coordinates without a record, the first [`Misfit::LISTED`] of them.
         missing: Vec<u32>,
     },
     /// Ranks that cannot be told apart.
@@ -106,6 +108,17 @@ pub enum Misfit {
     /// There is nothing to assemble.
     #[error("expected a record, found none")]
     Empty,
+}
+
+impl Misfit {
+    /// How many missing coordinates are listed.
+    pub const LISTED: usize = 16;
+}
+
+/// `0, 2, 3`, and how many more there are.
+fn first(numbers: &[u32], all: usize) -> String {
+    let more = all.saturating_sub(numbers.len());
+    list(numbers) + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
 /// `0, 2, 3`.

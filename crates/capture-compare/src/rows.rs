@@ -1,6 +1,6 @@
 //! Two tensors, read a row of each at a time.
 
-use crate::whole::Whole;
+use crate::whole::{Whole, product};
 
 /// The longest row, in numbers.
 pub const MAX_ROW: u64 = 1 << 20;
@@ -14,13 +14,13 @@ pub(crate) struct Grid {
 
 impl Grid {
     pub(crate) fn of(shape: &[u64]) -> Self {
-        let len: u64 = if shape.contains(&0) { 0 } else { shape.iter().product() };
-        let mut width = 1;
+        let len = product(shape);
+        let mut width = 1u64;
         for dim in shape.iter().rev() {
             if width >= 16 {
                 break;
             }
-            width *= dim;
+            width = width.saturating_mul(*dim);
         }
         let width = width.clamp(1, MAX_ROW);
         Self { width: width as usize, rows: len.div_ceil(width), len }

@@ -28,6 +28,8 @@ impl Scales {
         for i in 0..grid.rows {
             let (from, len) = grid.row(i);
             pair.read(from, len);
+            // Summed as shares of the row, which do not overflow.
+            let share = 1.0 / len as f64;
             let (mut sum, mut finite, mut alive) = (0.0, 0u64, false);
             for j in 0..len {
                 let (r, c) = (pair.r[j], pair.c[j]);
@@ -36,7 +38,7 @@ impl Scales {
                     continue;
                 }
                 finite += 1;
-                sum += r.abs();
+                sum += r.abs() * share;
                 alive |= r != 0.0 || c != 0.0;
                 s.differs |= r != c;
                 if !sums {
@@ -48,7 +50,7 @@ impl Scales {
                 continue;
             }
             active[i as usize] = true;
-            let a = sum / finite as f64;
+            let a = sum * (len as f64 / finite as f64);
             row[i as usize] = a;
             for j in 0..len {
                 let (r, c) = (pair.r[j], pair.c[j]);

@@ -26,9 +26,15 @@ pub enum Access {
 #[error("{reason}: {}", file.display())]
 pub struct FileError {
     /// Which file.
+    #[serde(serialize_with = "path_as_text")]
     pub file: PathBuf,
     /// Why, in words.
     pub reason: String,
+}
+
+/// For `#[serde(serialize_with)]`: a path as JSON can hold it. Bytes that are no UTF-8, which serde refuses, are replaced.
+pub fn path_as_text<S: serde::Serializer>(path: &impl AsRef<Path>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.as_ref().display())
 }
 
 pub(crate) fn file_error(file: &Path, reason: &dyn ToString) -> FileError {

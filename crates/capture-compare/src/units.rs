@@ -73,6 +73,8 @@ impl<'s> Errors<'s> {
     fn row(&mut self, a: f64, from: u64, len: usize, pair: &Pair<'_, '_>, stored: Float, s: &mut Statistics) {
         let (mut powers, mut count) = (Powers::default(), 0);
         let (mut q_by_x, mut x_by_x) = (0.0, 0.0);
+        // Multiplied before anything is added, so that the largest numbers of f64 do not overflow.
+        let (u, a_in_units) = (self.roundoff, self.roundoff * a);
         for j in 0..len {
             let (r, c) = (pair.r[j], pair.c[j]);
             self.q[j] = 0.0;
@@ -81,12 +83,12 @@ impl<'s> Errors<'s> {
             }
             count += 1;
             let e = c - r;
-            let w = self.roundoff * (r.abs() + a * self.scales.column[j] + pair.p[j]) + self.underflow;
+            let w = u * r.abs() + a_in_units * self.scales.column[j] + u * pair.p[j] + self.underflow;
             let q = if e == 0.0 { 0.0 } else { e / w };
             self.q[j] = q;
             powers.add(q);
             self.columns[j].add(q);
-            let (x, both) = (r * self.roundoff / w, (r + c) / 2.0 / w);
+            let (x, both) = (r * u / w, (r / 2.0 + c / 2.0) / w);
             let means = &mut self.means[j];
             (means[0], means[1], means[2]) = (means[0] + q, means[1] + x, means[2] + x * x);
             (q_by_x, x_by_x) = (q_by_x + q * both, x_by_x + both * both);

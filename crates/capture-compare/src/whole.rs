@@ -64,8 +64,7 @@ impl Whole<'_> {
     /// How many numbers there are.
     #[must_use]
     pub fn len(&self) -> u64 {
-        // A shape without numbers may have any other dims; one with numbers is all stored, so its product fits.
-        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
+        product(&self.shape)
     }
 
     /// Whether there are none.
@@ -79,7 +78,7 @@ impl Whole<'_> {
     pub fn first_rows(mut self, rows: u64) -> Self {
         if let Some(of) = self.shape.first().copied().filter(|of| *of > rows) {
             self.shape[0] = rows;
-            let inner = if self.shape[1..].contains(&0) { 0 } else { self.shape[1..].iter().product() };
+            let inner = product(&self.shape[1..]);
             let pieces = vec![Piece { node: self.root, start: 0, length: rows, of }];
             self.root = Node::Join(Join { pieces, length: rows, inner });
         }
@@ -262,6 +261,12 @@ fn alternatives(node: &Node) -> Vec<Node> {
             })
         }
     }
+}
+
+/// How many numbers these dims make. Those of a tensor with numbers, which are all stored, fit; those beside a dim of 0
+/// may be anything, and nothing is read by their product.
+pub(crate) fn product(dims: &[u64]) -> u64 {
+    if dims.contains(&0) { 0 } else { dims.iter().fold(1, |n, d| n.saturating_mul(*d)) }
 }
 
 fn walk<'n>(node: &'n Node, mut from: u64, to: u64, visit: &mut dyn FnMut(&'n Node, u64, u64)) {

@@ -19,13 +19,14 @@
 
 mod cursor;
 mod glob;
+mod wildcard;
 mod condition;
 mod rule;
 mod plan;
 
 pub use condition::Subject;
 pub use cursor::SelectError;
-pub use glob::Globs;
+pub use glob::{Glob, Globs};
 pub use plan::{Decision, Plan};
 pub use rule::{Mode, Rule};
 

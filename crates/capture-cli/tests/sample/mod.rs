@@ -2,6 +2,7 @@
 
 use capture_core::{Dtype, Identity, Mesh, Record, RunDir, SegmentWriter};
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -21,7 +22,7 @@ pub(crate) struct Done {
 }
 
 /// Runs `tpcapture` with those arguments, as where nobody watches.
-pub(crate) fn tpcapture<'a>(args: impl IntoIterator<Item = &'a str>) -> Done {
+pub(crate) fn tpcapture(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Done {
     let output = Command::new(env!("CARGO_BIN_EXE_tpcapture")).args(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Done { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }

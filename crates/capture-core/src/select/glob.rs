@@ -15,14 +15,14 @@ const MAX_DEPTH: usize = 8;
 
 /// One pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Glob(Vec<Piece>);
+pub struct Glob(Vec<Piece>);
 
 /// Comma-separated patterns, without the conditions and modes of a selection; used to name modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Globs(Vec<Glob>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+pub(super) enum Piece {
     Text(String),
     One,
     Many,
@@ -31,8 +31,13 @@ enum Piece {
 
 impl Glob {
     /// Whether the whole of `name` fits.
-    pub(super) fn matches(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
         walk(&self.0, name, vec![0]).last() == Some(&name.len())
+    }
+
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.0
     }
 
     /// The pattern up to a `,`, `[` or `=` outside braces. `budget` is what of [`MAX_ALTERNATIVES`] is left.
@@ -42,6 +47,16 @@ impl Glob {
             return cursor.expected("a tap name or a pattern such as model.layers.*");
         }
         Ok(Self(pieces))
+    }
+}
+
+impl FromStr for Glob {
+    type Err = SelectError;
+
+    fn from_str(text: &str) -> Result<Self, SelectError> {
+        let mut cursor = Cursor::new(text);
+        let glob = Self::parse(&mut cursor, &mut Budget::new())?;
+        if cursor.peek().is_some() { cursor.expected("the end") } else { Ok(glob) }
     }
 }
 
@@ -183,7 +198,7 @@ fn numbers(cursor: &mut Cursor<'_>, budget: &mut Budget) -> Result<Option<Vec<St
 }
 
 /// Where in `name` the pieces may end if they begin at one of `starts`; both ascend without repetition.
-fn walk(pieces: &[Piece], name: &str, mut starts: Vec<usize>) -> Vec<usize> {
+pub(super) fn walk(pieces: &[Piece], name: &str, mut starts: Vec<usize>) -> Vec<usize> {
     for piece in pieces {
         let Some(&first) = starts.first() else { break };
         starts = match piece {
