@@ -34,6 +34,8 @@ mod engine;
 mod writer;
 mod state;
 pub mod control;
+mod launch;
+mod ticket;
 pub mod tap;
 
 pub use config::Config;

@@ -1,23 +1,18 @@
 //! The hook: a tap in model code, and what happens when it fires while a capture is on.
 
-use crate::FORMAT_VERSION;
-use crate::config::OnFull as Configured;
-use crate::engine::{Draft, Engine, NotStaged, OnFull, Promise};
-use crate::identity::{self, Origin};
-use crate::ledger::Ledger;
-use crate::manifest::{self, Manifest, ProcessInfo};
+use crate::engine::Draft;
 use crate::name::MAX_TAP_NAME;
 use crate::page;
-use crate::record::{Identity, Record};
-use crate::select::{Decision, Mode, Selection, Subject};
-use crate::state::{self, Session, State};
+use crate::record::Record;
+use crate::select::{Decision, Mode, Subject};
+use crate::state::{self, State};
 use crate::stored::{StoredError, byte_length};
 use crate::view::TensorView;
-use crate::writer::{self, Assignment, now_ns};
-use std::collections::BTreeMap;
+use crate::writer::now_ns;
 use std::sync::{Arc, OnceLock};
 
 pub use crate::state::TapId;
+pub use crate::ticket::{CaptureError, Patience, Ticket};
 
 /// A named capture point of an engine written in Rust.
 ///
@@ -37,28 +32,6 @@ pub use crate::state::TapId;
 pub struct Tap {
     name: &'static str,
     id: OnceLock<Option<TapId>>,
-}
-
-/// Why a tensor was not captured. It has been counted, and said once.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CaptureError {
-    /// It cannot be.
-    #[error("tap {tap:?}: {reason}")]
-    Refused {
-        /// The tap.
-        tap: String,
-        /// Why.
-        reason: String,
-    },
-    /// There was no room.
-    #[error("tap {tap:?}: lost: {reason}")]
-    Lost {
-        /// The tap.
-        tap: String,
-        /// Why.
-        reason: String,
-    },
 }
 
 impl Tap {
@@ -115,16 +88,16 @@ pub fn is_named(tap: TapId) -> bool {
 #[cold]
 pub fn refuse(tap: TapId, reason: &str) -> CaptureError {
     let mut state = state::lock();
-    let name = state.name_of(tap).to_string();
+    let name = Arc::clone(state.name_of(tap));
     let is_open = state.is_open_for_this_rank();
     // It fired all the same: the next call is the next call.
-    if let Some((firing, session)) = state.fire(tap, page::steps())
-        && is_open
-        && session.steps.contains(firing.step)
-    {
-        session.ledger.refuse(&name, reason);
+    let fired = state.fire(tap, page::steps());
+    let is_wanted = fired.is_some_and(|(firing, session)| session.steps.contains(firing.step));
+    if is_open && is_wanted {
+        state.refused(&name, reason.to_owned())
+    } else {
+        CaptureError::Refused { tap: name.to_string(), reason: reason.to_owned() }
     }
-    CaptureError::Refused { tap: name, reason: reason.to_owned() }
 }
 
 /// Something about a call of the tap that is worth knowing and does not keep the tensor from being captured: counted
@@ -136,26 +109,6 @@ pub fn remark(tap: TapId, remark: &str) {
     if let Some(session) = state.active() {
         session.ledger.remark(&name, remark);
     }
-}
-
-/// How much a caller can wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    /// Not at all: it holds something that other threads need.
-    None,
-    /// As long as the configuration says.
-    Full,
-}
-
-/// A tensor that is to be captured.
-pub struct Ticket {
-    tap: Arc<str>,
-    draft: Box<Draft>,
-    /// The shape in memory of what is kept, where only the first rows are.
-    kept: Option<Vec<u64>>,
-    on_full: OnFull,
-    engine: Promise,
-    ledger: Arc<Ledger>,
 }
 
 /// Asks the selection about a tensor. `None`: it is not wanted.
@@ -188,8 +141,8 @@ pub fn begin(
         Decision::Capture { rule, mode: Mode::Full, head } => (rule, head),
         Decision::Capture { mode: mode @ (Mode::Stats | Mode::Hash), .. } => {
             let reason = format!("mode {mode} is not built yet, only full is");
-            session.ledger.refuse(&firing.name, &reason);
-            return Err(CaptureError::Refused { tap: firing.name.to_string(), reason });
+            let tap = firing.name;
+            return Err(state.refused(&tap, reason));
         }
         Decision::Skip | Decision::Capture { .. } => return Ok(None),
     };
@@ -207,8 +160,8 @@ pub fn begin(
     if byte_length(dtype, &shape) != Some(n_bytes) {
         // Half a byte of `head=N` rows, or an empty tensor with dimensions that no file can hold.
         let reason = StoredError::Bits { dtype, shape }.to_string();
-        session.ledger.refuse(&firing.name, &reason);
-        return Err(CaptureError::Refused { tap: firing.name.to_string(), reason });
+        let tap = firing.name;
+        return Err(state.refused(&tap, reason));
     }
     let record = Record {
         tap: firing.name.to_string(),
@@ -230,55 +183,18 @@ pub fn begin(
     state.ticket(name, draft, kept)
 }
 
-impl Ticket {
-    /// Copies the tensor. Gives the ticket back where that would take more patience than the caller has.
-    ///
-    /// # Errors
-    /// Where there was no room: the record is lost, or the capture has ended.
-    pub fn stage(mut self, view: &TensorView<'_>, patience: Patience) -> Result<Option<Self>, CaptureError> {
-        let on_full = match patience {
-            Patience::None => OnFull::Busy,
-            Patience::Full => self.on_full,
-        };
-        let view = self.kept.as_deref().map_or(*view, |kept| view.head(kept));
-        match self.engine.stage(self.draft, &view, on_full) {
-            Ok(()) => return Ok(None),
-            Err(NotStaged::Busy(draft)) => {
-                self.draft = draft;
-                return Ok(Some(self));
-            }
-            Err(NotStaged::Lost(reason)) => {
-                self.ledger.lose(&self.tap, reason);
-                Err(reason.to_owned())
-            }
-            Err(NotStaged::Full(waited)) => {
-                let reason = format!("ring full: the disk made no room in {waited:?} (TPCAPTURE_ON_FULL)");
-                self.ledger.lose(&self.tap, &reason);
-                self.ledger.fail(&reason, now_ns());
-                self.engine.ring.close();
-                Err(reason)
-            }
-            Err(NotStaged::Ended) => {
-                let reason = "the capture had just ended".to_owned();
-                self.ledger.lose(&self.tap, &reason);
-                Err(reason)
-            }
-        }
-        .map_err(|reason| CaptureError::Lost { tap: self.tap.to_string(), reason })
-    }
-}
-
-impl Session {
-    /// Ends the session as foreseen. Its writer seals what there is by itself.
-    fn end(&self, reason: &str) {
-        self.ledger.end(reason, now_ns());
-        if let Some(engine) = &self.engine {
-            engine.ring.close();
-        }
-    }
-}
-
 impl State {
+    /// Counts a tensor that was wanted and cannot be had. The engine is started also for this, so that the run has a
+    /// manifest that says so.
+    fn refused(&mut self, tap: &str, reason: String) -> CaptureError {
+        if let Some(session) = self.active() {
+            session.ledger.refuse(tap, &reason);
+            // Where it cannot be started the capture has ended, which was said.
+            let _ = self.engine();
+        }
+        CaptureError::Refused { tap: tap.to_owned(), reason }
+    }
+
     /// Whether a rule names the tap.
     fn is_named(&mut self, tap: TapId) -> bool {
         self.plan(tap).is_some()
@@ -298,105 +214,5 @@ impl State {
             }
         }
         true
-    }
-
-    /// Charges the draft to the budget and gives it to the session's engine, which is started for the first one.
-    fn ticket(
-        &mut self,
-        tap: Arc<str>,
-        draft: Box<Draft>,
-        kept: Option<Vec<u64>>,
-    ) -> Result<Option<Ticket>, CaptureError> {
-        let budget = self.config.budget;
-        let on_full = match self.config.on_full {
-            Configured::Wait(limit) => OnFull::Wait(Some(limit)),
-            Configured::WaitForever => OnFull::Wait(None),
-            Configured::Drop => OnFull::Drop,
-        };
-        let Some(session) = self.active() else { return Ok(None) };
-        let ledger = Arc::clone(&session.ledger);
-        if session.staged_bytes.saturating_add(draft.n_bytes) > budget {
-            let reason = format!(
-                "budget reached: {} bytes captured, the next record of {} would exceed TPCAPTURE_BUDGET={budget}",
-                session.staged_bytes, draft.n_bytes
-            );
-            session.end(&reason);
-            crate::notice::notice(&format!("capture ended: {reason}"));
-            return Ok(None);
-        }
-        session.staged_bytes += draft.n_bytes;
-        let engine = match &session.engine {
-            Some(engine) => Arc::clone(engine),
-            None => match self.start_engine() {
-                Ok(engine) => engine,
-                Err(error) => {
-                    let reason = format!("no ring or no thread: {error}");
-                    ledger.lose(&tap, &reason);
-                    ledger.fail(&reason, now_ns());
-                    return Err(CaptureError::Lost { tap: tap.to_string(), reason });
-                }
-            },
-        };
-        Ok(Some(Ticket { tap, draft, kept, on_full, engine: Promise::new(engine), ledger }))
-    }
-
-    fn start_engine(&mut self) -> std::io::Result<Arc<Engine>> {
-        let engine = Arc::new(Engine::new(self.config.ring)?);
-        let process = identity::process_id();
-        let session = self.session.as_ref().expect("an engine is started for a session");
-        let identity = Identity {
-            run: session.run.clone(),
-            rank: self.who.rank,
-            world: self.who.world,
-            mesh: self.who.mesh.clone(),
-            process: process.clone(),
-        };
-        let mut versions = self.versions.clone();
-        versions.insert("tpcapture".into(), env!("CARGO_PKG_VERSION").into());
-        let manifest = Manifest {
-            tpcapture: FORMAT_VERSION.into(),
-            run: identity.run.clone(),
-            rank: identity.rank,
-            world: identity.world,
-            mesh: identity.mesh.clone(),
-            identity_from: self.who.from.clone(),
-            process: ProcessInfo {
-                id: process,
-                pid: std::process::id(),
-                host: Origin::of_this_process().host,
-                program: std::env::args_os().next().map_or_else(String::new, |p| p.to_string_lossy().into()),
-            },
-            versions,
-            config: self.config_as_text(session),
-            started_ns: session.started_ns,
-            ended_ns: None,
-            state: manifest::State::Capturing,
-            end_reason: None,
-            counters: manifest::Counters::default(),
-            losses: Vec::new(),
-            rules: Vec::new(),
-            last_error: None,
-        };
-        let assignment = Assignment {
-            dir: session.dir.clone(),
-            identity,
-            min_free: self.config.min_free,
-            manifest,
-            selection: Arc::clone(&session.selection),
-            ledger: Arc::clone(&session.ledger),
-        };
-        writer::spawn(Arc::clone(&engine), assignment)?;
-        if let Some(session) = &mut self.session {
-            session.engine = Some(Arc::clone(&engine));
-        }
-        Ok(engine)
-    }
-
-    /// The configuration as text, with what this session was asked for in place of what the environment says.
-    fn config_as_text(&self, session: &Session) -> BTreeMap<String, String> {
-        let mut config = self.config.clone();
-        config.selection = Selection::clone(&session.selection);
-        (config.ranks, config.steps) = (session.ranks.clone(), session.steps);
-        config.texts().into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
