@@ -82,12 +82,12 @@ def test_captures_faster_than_the_writer_are_all_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strict", ["0", "1"])
-@pytest.mark.parametrize("ring", ["64KiB", "1MiB"])
-def test_tensors_larger_than_the_ring_pass_through_it(rank: Launch, ring: str, strict: str) -> None:
+@pytest.mark.parametrize("ring", ["64KiB", "1MiB", "256MiB"])
+def test_tensors_of_any_size_pass_through_a_ring_of_any_size(rank: Launch, ring: str, strict: str) -> None:
     code = """
 import numpy as np, tpcapture
 rng = np.random.default_rng(5)
-for n in (1, 20_000, 300_000, 3_000_001, 70_000):
+for n in (1, 20_000, 300_000, 40_000_001, 70_000):
     x = rng.integers(0, 256, n, dtype=np.uint8)
     tpcapture.capture("x", x)
     x[:] = 0
@@ -98,7 +98,7 @@ y[:] = 0
     done = rank(code, TPCAPTURE="1", TPCAPTURE_RING=ring, TPCAPTURE_STRICT=strict)
     assert done.stderr == ""
     run, rng = tpcapture.open(done.run_dir), np.random.default_rng(5)
-    for call, n in enumerate((1, 20_000, 300_000, 3_000_001, 70_000)):
+    for call, n in enumerate((1, 20_000, 300_000, 40_000_001, 70_000)):
         x = rng.integers(0, 256, n, dtype=np.uint8)
         assert (run["x", 0, call].ranks[None].numpy() == x).all()
     y = rng.integers(0, 256, (700, 1300), dtype=np.uint8)
@@ -228,3 +228,21 @@ def test_threads_that_capture_at_once_keep_their_records_whole(tmp_path: Path) -
             assert array.size == (large // 4 if worker % 2 == 0 and i % 5 == 0 else small)
             assert (array == worker * 1000 + i).all()
     assert sorted(point.records[0].seq for point in run) == list(range(n_threads * 15))
+
+
+def test_a_flush_in_the_middle_of_another_threads_record_cuts_nothing(tmp_path: Path) -> None:
+    tensors = [torch.full((5 * MIB,), i, dtype=torch.int32) for i in range(8)]
+    with tpcapture.capturing(tmp_path) as path:
+
+        def produce() -> None:
+            for tensor in tensors:
+                tpcapture.capture("x", tensor)
+
+        producer = threading.Thread(target=produce)
+        producer.start()
+        while producer.is_alive():
+            assert tpcapture.flush() is None
+        producer.join()
+    assert tpcapture.status()["losses"] == []
+    run = tpcapture.open(path)
+    assert [(run["x", 0, i].ranks[None].numpy() == i).all() for i in range(8)] == [True] * 8

@@ -138,6 +138,7 @@ def resident():
 before = resident()
 with tpcapture.capturing(os.environ["TPCAPTURE_DIR"]):
     tpcapture.capture("x", np.zeros(1 << 20))
+    tpcapture.flush()  # A thread names itself: by now it has.
     during = threads()
 for _ in range(100):
     if "tpcapture-write" not in threads(): break

@@ -274,3 +274,90 @@ for i, twin in enumerate((model, copy.deepcopy(model), pickle.loads(pickle.dumps
     records = [run["out", 0, call].ranks[None] for call in range(4)]
     assert [record.numpy().tolist() for record in records] == [[float(i)] * 3 for i in range(4)]
     assert {record.placement for record in records} == {"S(0)"}
+
+
+@pytest.mark.parametrize("first", ["", "tpcapture.capture('first', x(1))"])
+def test_what_exit_handlers_capture_is_sealed(rank: Launch, first: str) -> None:
+    code = f"import atexit\natexit.register(lambda: tpcapture.capture('late', x(2)))\n{first}"
+    records = [("first", 1), ("late", 2)] if first else [("late", 2)]
+    assert processes(rank(PRELUDE + code, TPCAPTURE="1").run_dir) == [records]
+
+
+def test_capturing_again_and_again_leaves_nothing_behind(rank: Launch) -> None:
+    """Neither descriptors nor threads nor exit handlers."""
+    code = """
+import atexit
+def standing():
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), atexit._ncallbacks()
+seen = set()
+for i in range(30):
+    with tpcapture.capturing(os.environ["TPCAPTURE_DIR"]):
+        tpcapture.capture("a", x(i))
+    if i > 0: seen.add(standing())
+# A writer that has said it is through may be a moment from its end.
+assert len({(fds, handlers) for fds, _, handlers in seen}) == 1, seen
+assert max(threads for _, threads, _ in seen) <= 2, seen
+"""
+    rank(PRELUDE + code)
+
+
+def test_a_loss_that_is_counted_last_is_in_the_manifest(rank: Launch) -> None:
+    """Several threads find the capture ended while they have a tensor in their hands."""
+    code = """
+import threading
+large, threads, go = np.zeros(1_000_000, np.int32), [], True
+def load():
+    while go: tpcapture.capture("a", large)
+for attempt in range(20):
+    go = True
+    with tpcapture.capturing(os.environ["TPCAPTURE_DIR"]) as path:
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads: thread.start()
+        while tpcapture.status()["counters"]["records"] == 0: pass
+    go = False
+    for thread in threads: thread.join()
+    [manifest] = tpcapture.open(path).manifests.values()
+    status = tpcapture.status()
+    assert manifest["counters"] == status["counters"], (manifest["counters"], status["counters"])
+    assert manifest["losses"] == status["losses"]
+"""
+    rank(PRELUDE + code, TPCAPTURE_RING="1MiB")
+
+
+def test_what_was_flushed_is_counted(rank: Launch) -> None:
+    code = """
+tpcapture.capture("a", x(1))
+tpcapture.flush()
+assert tpcapture.status()["counters"]["segments"] == 1
+[manifest] = tpcapture.open(tpcapture.status()["run"]).manifests.values()
+assert manifest["counters"]["records"] == 1
+"""
+    rank(PRELUDE + code, TPCAPTURE="1")
+
+
+def test_a_model_that_changes_its_directory_does_not_move_the_run(tmp_path: Path) -> None:
+    code = """
+os.mkdir("elsewhere")
+os.chdir("elsewhere")
+tpcapture.capture("a", x(1))
+assert str(tpcapture.status()["run"]) == os.path.join(os.path.dirname(os.getcwd()), "runs/run")
+"""
+    env = clean_env(TPCAPTURE="1", TPCAPTURE_DIR="runs", TPCAPTURE_RUN="run")
+    subprocess.run([sys.executable, "-c", PRELUDE + code], env=env, cwd=tmp_path, timeout=60, check=True)
+    assert processes(tmp_path / "runs/run") == [[("a", 1)]]
+
+
+def test_a_stderr_that_nobody_reads_does_not_hold_the_model_up(rank: Launch) -> None:
+    code = """
+_, stderr = os.pipe()
+os.dup2(stderr, 2)
+os.set_blocking(2, False)
+try:
+    while True: os.write(2, b"x" * 4096)
+except BlockingIOError: pass
+os.set_blocking(2, True)
+tpcapture.capture("a", "no tensor")
+tpcapture.capture("b", x(1))
+"""
+    done = rank(PRELUDE + code, TPCAPTURE="1", timeout=30)
+    assert processes(done.run_dir) == [[("b", 1)]]

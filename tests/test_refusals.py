@@ -251,3 +251,73 @@ def test_strict_raises_nothing_while_off() -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def pairs() -> torch.Tensor:
+    return torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+
+
+def empty_beyond_any_file() -> Any:
+    class Empty:
+        @property
+        def __array_interface__(self) -> dict[str, Any]:
+            shape = (2**62, 2**62, 0)
+            return {"version": 3, "typestr": "<f4", "shape": shape, "data": (8, False)}
+
+    return Empty()
+
+
+NO_WHOLE = "is no whole number of bytes that fits 64 bits"
+SIZES = ",".join(["1"] * 3_000_000)
+# What one record cannot be, and why; the next one is captured all the same.
+ODD: dict[str, tuple[Callable[[], Any], str, dict[str, Any], str]] = {
+    "half a byte of fp4": (
+        lambda: np.zeros((4, 3), ml_dtypes.float4_e2m1fn), "*[head=1]", {}, f"F4 [1, 3] {NO_WHOLE}"
+    ),
+    "six bits of fp6": (
+        lambda: np.zeros((8, 1), ml_dtypes.float6_e2m3fn), "*[head=3]", {}, f"F6_E2M3 [3, 1] {NO_WHOLE}"
+    ),
+    "empty and huge": (empty_beyond_any_file, "*", {}, NO_WHOLE),
+    "a long placement": (
+        lambda: TENSOR, "*", {"placement": f"S(0, sections=[{SIZES}])"}, "expected a header of at most 4194304 bytes"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_one_record_that_cannot_be_written_does_not_end_the_capture(tmp_path: Path, case: str) -> None:
+    make, select, arguments, reason = ODD[case]
+    with tpcapture.capturing(tmp_path, select=select) as path:
+        tpcapture.capture("odd", make(), **arguments)
+        tpcapture.capture("next", TENSOR)
+        tpcapture.flush()
+        assert tpcapture.status()["state"] == "capturing"
+    status = tpcapture.status()
+    [loss] = status["losses"]
+    assert (loss["tap"], loss["count"]) == ("odd", 1)
+    assert reason in loss["reason"]
+    assert [point.tap for point in tpcapture.open(path)] == ["next"]
+    assert (status["counters"]["records"], status["last_error"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "select", "rows"),
+    [
+        (lambda: np.float32(1), {"rows": 3}, "*", (None, None)),
+        (lambda: np.complex128(1), {"rows": 3}, "*", (None, None)),
+        (pairs, {"rows": 3}, "*", (6, None)),
+        (pairs, {}, "*[head=3]", (None, 8)),
+    ],
+)
+def test_rows_are_those_of_the_record(
+    tmp_path: Path,
+    make: Callable[[], Any],
+    arguments: dict[str, int],
+    select: str,
+    rows: tuple[int | None, int | None],
+) -> None:
+    """A scalar has none, and two fp4 in one byte of a vector are two rows."""
+    with tpcapture.capturing(tmp_path, select=select) as path:
+        tpcapture.capture("x", make(), **arguments)
+    [record] = tpcapture.open(path)["x"].records
+    assert (record.rows, record.full_rows) == rows

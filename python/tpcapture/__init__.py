@@ -11,6 +11,7 @@ What is captured, where it goes and which ranks take part is said by the TPCAPTU
 or by `capturing()`. Nothing raises into the model, unless TPCAPTURE_STRICT=1.
 """
 
+from tpcapture import _host
 from tpcapture._capturing import capturing
 from tpcapture._native import CaptureError, capture, flush, start, status, step, tap
 from tpcapture._run import Point, Record, Run, open
@@ -30,4 +31,4 @@ __all__ = [
 ]
 
 start()
-del start
+del start, _host

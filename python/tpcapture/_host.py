@@ -4,6 +4,7 @@ Frameworks are looked up among the loaded modules and never imported.
 """
 
 import atexit
+import os
 import platform
 import sys
 from typing import Any
@@ -19,7 +20,7 @@ Word = tuple[str, int, int, Dims | None]
 
 def settle() -> tuple[Word | None, dict[str, str]]:
     """Who this process is, by the most trusted framework that knows, and the versions of what is loaded."""
-    seal_at_exit()
+    remember_to_seal()
     return vllm() or torch_distributed(), versions()
 
 
@@ -55,14 +56,31 @@ def versions() -> dict[str, str]:
     return found
 
 
-def seal_at_exit() -> None:
-    """Seal what is open when the process exits.
+_capturing_process: int | None = None
+"""The process, or the one it was forked from, that captured or marked a step while a capture was on."""
+
+
+def remember_to_seal() -> None:
+    """This process captures: what is open when it exits is to be sealed.
 
     Children of multiprocessing leave by `os._exit`, past atexit, and run only multiprocessing's own finalisers, of
-    which a forked child has forgotten those of its parent: so this is asked anew in each process that captures.
+    which a forked child has forgotten those of its parent: so each process that captures has its own.
     """
-    atexit.register(_native.switch_off, "exit")
+    global _capturing_process
+    if _capturing_process == os.getpid():
+        return
+    _capturing_process = os.getpid()
     process: Any = sys.modules.get("multiprocessing.process")
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None and process is not None and process.parent_process() is not None:
         util.Finalize(None, _native.switch_off, args=("exit",), exitpriority=0)
+
+
+@atexit.register
+def seal() -> None:
+    """Seal what is open when the process exits, after whatever else is captured on the way out.
+
+    Registered at import, as handlers run in reverse order, and one that is registered while they run does not.
+    """
+    if _capturing_process is not None:
+        _native.switch_off("exit")

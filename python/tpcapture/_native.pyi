@@ -2,6 +2,22 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Protocol, final
 
+__all__ = [
+    "CaptureError",
+    "Run",
+    "TapState",
+    "capture",
+    "command",
+    "flush",
+    "start",
+    "status",
+    "step",
+    "switch_off",
+    "switch_on",
+    "tap",
+    "tap_state",
+]
+
 class CaptureError(Exception): ...
 
 class _Tap(Protocol):

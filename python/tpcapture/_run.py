@@ -74,7 +74,8 @@ class Record:
     def torch(self) -> "torch.Tensor":
         """The tensor as a torch tensor on the CPU, copied.
 
-        fp4 is torch's `float4_e2m1fn_x2`, two elements in one. TypeError where torch has no such dtype (fp6).
+        fp4 is torch's `float4_e2m1fn_x2`, two elements in one. TypeError where torch has no such dtype (fp6), or an odd
+        last dimension of fp4.
         """
         import torch
 
@@ -82,6 +83,8 @@ class Record:
         if self.encoding == "complex128":
             name, shape = "complex128", shape[:-1]
         elif self.dtype == "F4":
+            if shape[-1] % 2:
+                raise TypeError(f"torch has fp4 in pairs along the last dimension, found the shape {shape}")
             name, shape = "float4_e2m1fn_x2", [*shape[:-1], shape[-1] // 2]
         dtype = getattr(torch, name, None)
         if dtype is None:

@@ -177,7 +177,9 @@ pub fn settle(word: Option<Word>, versions: BTreeMap<String, String>) {
 ///
 /// # Errors
 /// Where one is on already, or `TPCAPTURE=never`.
-pub fn switch_on(request: Request) -> Result<PathBuf, SwitchError> {
+pub fn switch_on(mut request: Request) -> Result<PathBuf, SwitchError> {
+    // The writer opens it later: by then the model may work elsewhere.
+    request.dir = std::path::absolute(&request.dir).unwrap_or(request.dir);
     let mut state = state::lock();
     if state.config.switch == Switch::Never {
         return Err(SwitchError::Never);

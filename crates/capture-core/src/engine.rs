@@ -10,7 +10,8 @@ use crate::ring::{NoRoom, Patience, Reservation, Ring};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::view::TensorView;
 use safetensors::Dtype;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
 /// The largest piece. Large enough for `memcpy` to choose its way of copying large ranges, small enough for the writer
@@ -73,6 +74,33 @@ pub(crate) struct Engine {
     advanced: Condvar,
     /// Bytes that the writer has got out of the way: a writer that stands still does not move it.
     moved: AtomicU64,
+    /// Producers that have been promised a place and may still have a loss to count.
+    promised: AtomicU64,
+}
+
+/// An engine in the hands of a producer, until its record is staged or counted as lost.
+pub(crate) struct Promise(Arc<Engine>);
+
+impl Promise {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        engine.promised.fetch_add(1, Relaxed);
+        Self(engine)
+    }
+}
+
+impl std::ops::Deref for Promise {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.0
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        // The ledger is behind a lock of its own: whoever sees the promise kept sees what was counted before.
+        self.0.promised.fetch_sub(1, Release);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -98,6 +126,7 @@ impl Engine {
             progress: Mutex::default(),
             advanced: Condvar::new(),
             moved: AtomicU64::new(0),
+            promised: AtomicU64::new(0),
         })
     }
 
@@ -222,6 +251,15 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Returns once no producer has anything left to count, or after `limit`. For a closed ring, which keeps none of
+    /// them waiting.
+    pub(crate) fn await_producers(&self, limit: Duration) {
+        let since = Instant::now();
+        while self.promised.load(Acquire) > 0 && since.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The writer got `n_bytes` out of the way.

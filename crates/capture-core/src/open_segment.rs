@@ -92,6 +92,14 @@ pub enum WriteError {
     NoRecord,
 }
 
+impl WriteError {
+    /// Whether it is about the record alone, so that the next one may be written.
+    #[must_use]
+    pub fn is_of_one_record(&self) -> bool {
+        matches!(self, Self::Record { .. } | Self::Twice { .. } | Self::Entry { .. })
+    }
+}
+
 /// The segment being written.
 #[derive(Debug)]
 pub(crate) struct Open {

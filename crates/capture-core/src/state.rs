@@ -146,7 +146,9 @@ impl State {
         let session = self.session.as_mut()?;
         let tap = &mut self.taps[tap.0];
         let plan = tap.plan.as_ref()?;
-        let step = abs_step.wrapping_sub(session.base_step);
+        // Never back: were two threads to mark steps, one may overwrite the other's, and a call must not come twice.
+        let step = abs_step.wrapping_sub(session.base_step).max(tap.step);
+        let abs_step = session.base_step.wrapping_add(step);
         if tap.step != step {
             (tap.step, tap.calls) = (step, 0);
         }

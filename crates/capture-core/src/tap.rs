@@ -2,7 +2,7 @@
 
 use crate::FORMAT_VERSION;
 use crate::config::OnFull as Configured;
-use crate::engine::{Draft, Engine, NotStaged, OnFull};
+use crate::engine::{Draft, Engine, NotStaged, OnFull, Promise};
 use crate::identity::{self, Origin};
 use crate::ledger::Ledger;
 use crate::manifest::{self, Manifest, ProcessInfo};
@@ -11,6 +11,7 @@ use crate::page;
 use crate::record::{Identity, Record};
 use crate::select::{Decision, Mode, Selection, Subject};
 use crate::state::{self, Session, State};
+use crate::stored::{StoredError, byte_length};
 use crate::view::TensorView;
 use crate::writer::{self, Assignment, now_ns};
 use std::collections::BTreeMap;
@@ -153,7 +154,7 @@ pub struct Ticket {
     /// The shape in memory of what is kept, where only the first rows are.
     kept: Option<Vec<u64>>,
     on_full: OnFull,
-    engine: Arc<Engine>,
+    engine: Promise,
     ledger: Arc<Ledger>,
 }
 
@@ -198,8 +199,17 @@ pub fn begin(
         kept[0] = head;
         kept
     });
+    let full_rows = full_rows.and_then(|rows| element.recorded_rows(view.shape(), rows));
+    let rows = rows.and_then(|rows| element.recorded_rows(view.shape(), rows));
     let shape = kept.as_deref().map_or(shape, |kept| element.recorded_shape(kept));
     let n_bytes = kept.as_deref().map_or(*view, |kept| view.head(kept)).n_bytes();
+    let dtype = element.recorded_dtype();
+    if byte_length(dtype, &shape) != Some(n_bytes) {
+        // Half a byte of `head=N` rows, or an empty tensor with dimensions that no file can hold.
+        let reason = StoredError::Bits { dtype, shape }.to_string();
+        session.ledger.refuse(&firing.name, &reason);
+        return Err(CaptureError::Refused { tap: firing.name.to_string(), reason });
+    }
     let record = Record {
         tap: firing.name.to_string(),
         step: firing.step,
@@ -216,7 +226,7 @@ pub fn begin(
         crc32: 0,
     };
     let name = firing.name;
-    let draft = Box::new(Draft { record, dtype: element.recorded_dtype(), shape, n_bytes, rule });
+    let draft = Box::new(Draft { record, dtype, shape, n_bytes, rule });
     state.ticket(name, draft, kept)
 }
 
@@ -327,7 +337,7 @@ impl State {
                 }
             },
         };
-        Ok(Some(Ticket { tap, draft, kept, on_full, engine, ledger }))
+        Ok(Some(Ticket { tap, draft, kept, on_full, engine: Promise::new(engine), ledger }))
     }
 
     fn start_engine(&mut self) -> std::io::Result<Arc<Engine>> {

@@ -55,6 +55,16 @@ impl Element {
         recorded
     }
 
+    /// As many leading rows of a tensor of `shape` items, in the record's rows; `None` where a scalar has none.
+    #[must_use]
+    pub fn recorded_rows(self, shape: &[u64], rows: u64) -> Option<u64> {
+        match (self, shape.len()) {
+            (_, 0) => None,
+            (Self::F4Pairs, 1) => Some(rows.saturating_mul(2)),
+            _ => Some(rows),
+        }
+    }
+
     /// The record's `encoding` key.
     #[must_use]
     pub fn encoding(self) -> Option<&'static str> {
@@ -274,5 +284,8 @@ mod tests {
     fn pairs_and_complex_numbers_record_their_logical_shape() {
         assert_eq!(Element::F4Pairs.recorded_shape(&[2, 4]), [2, 8]);
         assert_eq!(Element::Complex128.recorded_shape(&[3]), [3, 2]);
+        assert_eq!(Element::F4Pairs.recorded_rows(&[4], 3), Some(6), "along with the only dimension");
+        assert_eq!(Element::F4Pairs.recorded_rows(&[4, 2], 3), Some(3));
+        assert_eq!(Element::Complex128.recorded_rows(&[], 3), None, "the trailing 2 is no row");
     }
 }

@@ -17,10 +17,15 @@ use crate::select::{Mode, Rule, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How many bytes may be written before free space is asked for again.
 const SPACE_INTERVAL: u64 = 64 << 20;
+/// What share of the space that is left may be written meanwhile.
+const SPACE_SHARE: u64 = 16;
+
+/// How long the last manifest waits for producers that still have to count a loss.
+const LAST_COUNT: Duration = Duration::from_secs(1);
 
 /// What a writer has to know beside what comes through the ring.
 pub(crate) struct Assignment {
@@ -64,6 +69,7 @@ fn run(engine: &Engine, assignment: Assignment) {
         let _ = catch_unwind(AssertUnwindSafe(|| drain(engine, &ledger, failure)));
     }
     if let Some(mut writer) = writer {
+        engine.await_producers(LAST_COUNT);
         let sealed = catch_unwind(AssertUnwindSafe(|| writer.finish()));
         if let Ok(Err(error)) = sealed
             && failure.is_none()
@@ -95,8 +101,8 @@ enum Failure {
     Dir(#[from] RunDirError),
     #[error("disk: {0}")]
     Write(#[from] WriteError),
-    #[error("disk: {0}")]
-    Other(#[from] std::io::Error),
+    #[error("disk: {what}: {source}: {}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("disk: {available} of {total} bytes free, less than TPCAPTURE_MIN_FREE={limit}, at {path:?}")]
     Space { available: u64, total: u64, limit: MinFree, path: PathBuf },
 }
@@ -108,6 +114,8 @@ struct Writer {
     assignment: Assignment,
     /// The record that is being written, its bytes still to come.
     open: Option<(Box<Draft>, u64)>,
+    /// Askers for a seal that came between the pieces of that record: it is not cut.
+    seals_asked: u64,
     /// Bytes until free space is asked for.
     unasked: u64,
 }
@@ -116,7 +124,8 @@ impl Writer {
     fn open(assignment: Assignment) -> Result<Self, Failure> {
         let dir = RunDir::create(&assignment.dir, &assignment.identity.run)?;
         let segments = SegmentWriter::new(dir.clone(), assignment.identity.clone());
-        let mut writer = Self { dir, segments, n_segments: 0, assignment, open: None, unasked: 0 };
+        let mut writer =
+            Self { dir, segments, n_segments: 0, assignment, open: None, seals_asked: 0, unasked: 0 };
         writer.check_space(0)?;
         writer.write_manifest()?;
         Ok(writer)
@@ -124,22 +133,27 @@ impl Writer {
 
     fn write_all(&mut self, engine: &Engine) -> Result<(), Failure> {
         loop {
-            match engine.ring.next(self.segments.deadline()) {
+            // A segment that is due waits for the record it is in the middle of.
+            let deadline = if self.open.is_none() { self.segments.deadline() } else { None };
+            match engine.ring.next(deadline) {
                 Next::Range(range) => {
                     let n_bytes = range.n_bytes() as u64;
                     let taken = self.take(engine, &range);
-                    let asked = matches!(range.payload, Piece::Seal);
                     engine.ring.free(range);
                     engine.note_moved(n_bytes);
                     taken?;
-                    if asked {
-                        engine.note_sealed();
+                    if self.seals_asked > 0 && self.open.is_none() {
+                        self.segments.seal()?;
                     }
                 }
                 Next::Timeout => self.segments.seal()?,
                 Next::Closed => return Ok(()),
             }
             self.note_segments()?;
+            if self.open.is_none() {
+                // Whoever waits for a seal finds its segment counted and in the manifest.
+                (0..std::mem::take(&mut self.seals_asked)).for_each(|_| engine.note_sealed());
+            }
         }
     }
 
@@ -147,28 +161,34 @@ impl Writer {
         match &range.payload {
             Piece::First(draft) => {
                 self.check_space(draft.n_bytes)?;
-                self.segments.begin(&draft.record, draft.dtype, &draft.shape, draft.n_bytes)?;
-                self.open = Some((draft.clone(), draft.n_bytes));
+                self.open = None;
+                match self.segments.begin(&draft.record, draft.dtype, &draft.shape, draft.n_bytes) {
+                    Ok(()) => self.open = Some((draft.clone(), draft.n_bytes)),
+                    // One record that cannot be written says nothing of the next.
+                    Err(error) if error.is_of_one_record() => {
+                        self.assignment.ledger.lose(&draft.record.tap, &error.to_string());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
             }
             Piece::More => {}
             Piece::Abandon => {
                 self.open = None;
                 self.segments.abandon()?;
             }
-            Piece::Seal => self.segments.seal()?,
+            Piece::Seal => self.seals_asked += 1,
         }
+        let Some((draft, missing)) = &mut self.open else { return Ok(()) };
         let (from, n_bytes) = engine.ring.bytes_of(range);
         if n_bytes > 0 {
             // SAFETY: a published range, ours until it is freed; producers write to it no more.
             self.segments.append(unsafe { std::slice::from_raw_parts(from, n_bytes) })?;
         }
-        if let Some((draft, missing)) = &mut self.open {
-            *missing -= n_bytes as u64;
-            if *missing == 0 {
-                self.segments.finish()?;
-                self.assignment.ledger.record(draft.rule, draft.n_bytes);
-                self.open = None;
-            }
+        *missing -= n_bytes as u64;
+        if *missing == 0 {
+            self.segments.finish()?;
+            self.assignment.ledger.record(draft.rule, draft.n_bytes);
+            self.open = None;
         }
         Ok(())
     }
@@ -185,19 +205,23 @@ impl Writer {
         Ok(())
     }
 
-    /// Every so many bytes: is there still room, beside the `n_bytes` to come?
+    /// Every so many bytes, fewer where there is less: is there still room, beside the `n_bytes` to come?
     fn check_space(&mut self, n_bytes: u64) -> Result<(), Failure> {
         self.unasked = self.unasked.saturating_sub(n_bytes);
         if self.unasked > 0 {
             return Ok(());
         }
-        self.unasked = SPACE_INTERVAL;
-        let space = self.dir.space()?;
+        let io =
+            |source| Failure::Io { what: "ask for free space", path: self.dir.path().to_owned(), source };
+        let space = self.dir.space().map_err(io)?;
         let limit = self.assignment.min_free;
-        if space.available.saturating_sub(n_bytes) < limit.bytes_of(space.total) {
+        let Some(spare) = space.available.saturating_sub(n_bytes).checked_sub(limit.bytes_of(space.total))
+        else {
             let path = self.dir.path().to_owned();
             return Err(Failure::Space { available: space.available, total: space.total, limit, path });
-        }
+        };
+        // The closer the limit the sooner the next question, as other ranks write to the same disk.
+        self.unasked = SPACE_INTERVAL.min(spare / SPACE_SHARE);
         Ok(())
     }
 
@@ -213,8 +237,11 @@ impl Writer {
             manifest.ended_ns = Some(end.at_ns);
             manifest.end_reason = Some(end.reason);
         }
-        manifest.write(&self.dir, &self.assignment.identity.stem())?;
-        Ok(())
+        let stem = self.assignment.identity.stem();
+        manifest.write(&self.dir, &stem).map_err(|source| {
+            let path = self.dir.path().join(format!("{stem}.json"));
+            Failure::Io { what: "write the manifest", path, source }
+        })
     }
 
     /// Seals what is complete and writes the last manifest.
@@ -255,3 +282,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message")
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,17 +33,24 @@ fn ask(py: Python<'_>) -> PyResult<(Option<Word>, BTreeMap<String, String>)> {
 }
 
 /// Writes a line for the user. Straight to the descriptor: Python's logging would need the GIL, which the thread that
-/// holds it may be waiting for this one with, and std's handle has a lock that a child of fork may find taken.
+/// holds it may be waiting for this one with, and std's handle has a lock that a child of fork may find taken. A line
+/// that stderr does not take at once (a pipe that nobody reads, a stopped terminal) is dropped: what it says is in the
+/// run and in `status`, and the model must not wait for a reader.
 pub(crate) fn print_notice(line: &str) {
-    let line = format!("[tpcapture] {line}\n");
-    #[expect(unsafe_code, reason = "write(2)")]
-    // SAFETY: a descriptor and a buffer that lives through the call. Nothing can be done where it fails.
-    unsafe {
-        let _ = write(2, line.as_ptr().cast(), line.len());
+    // What a pipe takes as a whole once it takes anything.
+    const LONGEST: usize = libc::PIPE_BUF;
+    let mut line = format!("[tpcapture] {line}\n").into_bytes();
+    if line.len() > LONGEST {
+        line.truncate(LONGEST - 1);
+        line.push(b'\n');
     }
-}
-
-#[expect(unsafe_code, reason = "write(2)")]
-unsafe extern "C" {
-    fn write(fd: std::ffi::c_int, bytes: *const std::ffi::c_void, n_bytes: usize) -> isize;
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    #[expect(unsafe_code, reason = "poll(2) and write(2)")]
+    // SAFETY: one descriptor to ask about, without waiting; a buffer that lives through the call. Nothing can be done
+    // where it fails.
+    unsafe {
+        if libc::poll(&raw mut stderr, 1, 0) == 1 && stderr.revents & libc::POLLOUT != 0 {
+            let _ = libc::write(stderr.fd, line.as_ptr().cast(), line.len());
+        }
+    }
 }
