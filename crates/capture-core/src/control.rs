@@ -97,6 +97,11 @@ pub fn start(get: impl Fn(&str) -> Option<OsString>) {
     for warning in warnings.iter().map(ToString::to_string).chain(doubts.iter().map(ToString::to_string)) {
         notice(&warning);
     }
+    if let Some(globs) = &config.attach {
+        notice(&format!(
+            "TPCAPTURE_ATTACH={globs:?}: no plugin reads it yet; only taps in the code are captured"
+        ));
+    }
     let switch = config.switch;
     let request = Request {
         dir: config.dir.clone(),
