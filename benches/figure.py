@@ -41,7 +41,7 @@ class Figure:
     def row(self) -> list[str]:
         """The cells of the table, see COLUMNS."""
         unit = f" {self.unit}" if self.unit else ""
-        result = "" if self.result is None else f"{self.result:.2f}{unit}"
+        result = "" if self.result is None else f"{self.result:.3f}{unit}"
         if self.spread:
             result += f" ({self.spread})"
         at_most = "" if self.at_most is None else f"{self.at_most:g}{unit}"

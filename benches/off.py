@@ -91,9 +91,8 @@ def figures(quick: bool) -> Iterator[Figure]:
     yield ratio('off: `capture("x", t)`', capture, counter, times["counter, nn.Module"], 1.0)
     yield ratio("off: `tap(t)`", tap, counter, times["counter, nn.Module"], 1.0)
     yield ratio("off: `tap(t)`", tap, "`self._n += 1` of a plain object", times["counter, plain object"])
-    named, built = median(tap), times["capture, f-string"]
+    built = times["capture, f-string"]
     yield ratio('off: `capture(f"layers.{i}.attn.q", t)`', built, "`tap(t)`", tap)
-    yield Figure("off: `tap(t)`, the way without an f-string", seconds(named))
     yield Figure("off: `step()`", seconds(median(times["step()"])))
 
 

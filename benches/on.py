@@ -2,38 +2,15 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from figure import Figure, percentile, ratio, seconds
-from stage import KIB, MIB, RING_BYTES, Capture, bench, capturing, load_floor, scratch
+from stage import KIB, MIB, Capture, Copier, bench, capturing, scratch, timed
 
 import tpcapture
 
-floor = load_floor()
-
 SIZES = (1, 4, 16, 64)  # MiB
-
-
-class Copier:
-    """memcpy into memory of the ring's size, touched before, from its beginning to its end and over again."""
-
-    def __init__(self) -> None:
-        self.start = floor.warm_memory(RING_BYTES)
-        self.at = 0
-
-    def cycled(self, tensor: torch.Tensor) -> float:
-        """Seconds of memcpy by itself, the call from Python left out."""
-        n_bytes = tensor.nbytes
-        if self.at + n_bytes > RING_BYTES:
-            self.at = 0
-        nanoseconds = floor.memcpy(self.start + self.at, tensor.data_ptr(), n_bytes)
-        self.at += n_bytes
-        return nanoseconds * 1e-9
-
-    def hot(self, tensor: torch.Tensor) -> float:
-        """The same, always to the same place."""
-        return floor.memcpy(self.start, tensor.data_ptr(), tensor.nbytes) * 1e-9
 
 
 def contiguous(capture: Capture, quick: bool) -> Iterator[Figure]:
@@ -53,32 +30,48 @@ def contiguous(capture: Capture, quick: bool) -> Iterator[Figure]:
         yield ratio(what, times["tap"], "memcpy into one hot buffer", times["hot"])
 
 
+def bursts(call: Callable[[], float], pause_s: float, n_bursts: int, n: int) -> Iterator[list[float]]:
+    """Bursts of n calls, and what each takes. Between them the thread spins: what is measured is the hook and not a
+    core that has to wake up."""
+    for _ in range(n_bursts):
+        until = time.perf_counter() + pause_s
+        while time.perf_counter() < until:
+            pass
+        yield [call() for _ in range(n)]
+
+
 def fixed_cost(capture: Capture, quick: bool) -> Iterator[Figure]:
-    """A small tensor, whose bytes cost nothing to speak of. The caller spins between calls: what is measured is the
-    hook and not a core that has to wake up."""
+    """A small tensor, whose bytes cost nothing to speak of."""
     tap, tensor = tpcapture.tap("small"), torch.ones(KIB, dtype=torch.uint8)
-    for pause_s, n in {20e-6: 20_000, 0.1: 100}.items():
-        times = []
-        for _ in range(n // 50 if quick else n):
-            until = time.perf_counter() + pause_s
-            while time.perf_counter() < until:
-                pass
-            times.append(capture.timed(tap, tensor))
-        capture.drain()
-        p50, p99 = percentile(times, 50), percentile(times, 99)
-        yield Figure(
-            f"on, caller's fixed cost: 1 KiB, every {seconds(pause_s)}",
-            f"p50 {seconds(p50)}, p99 {seconds(p99)}",
-            result=p50 * 1e6,
-            at_most=3.0,
-            unit="µs",
-        )
+    calls = {"tap": lambda: capture.timed(tap, tensor), "clone": lambda: timed(torch.clone, tensor)}
+    n_often, n_rarely = (400, 3) if quick else (20_000, 100)
+    often, first, later = {}, {}, {}
+    for name, call in calls.items():
+        often[name] = [times[0] for times in bursts(call, 20e-6, n_often, 1)]
+        rarely = list(bursts(call, 0.1, n_rarely, 10))
+        first[name] = [times[0] for times in rarely]
+        later[name] = [t for times in rarely for t in times[1:]]
+    capture.drain()
+    for when, times in {
+        "every 20 µs": often,
+        "every 100 ms, the first of ten": first,
+        "every 100 ms, the others of the ten": later,
+    }.items():
+        texts = {
+            name: f"p50 {seconds(percentile(taken, 50))}, p99 {seconds(percentile(taken, 99))}"
+            for name, taken in times.items()
+        }
+        p50 = percentile(times["tap"], 50) * 1e6
+        what = f"on, caller's fixed cost: 1 KiB, {when}"
+        yield Figure(what, texts["tap"], "`Tensor.clone()` in its place", texts["clone"], p50, 3.0, "µs")
 
 
 def figures(quick: bool) -> Iterator[Figure]:
-    with scratch() as directory, capturing(directory) as capture:
-        yield from contiguous(capture, quick)
-        yield from fixed_cost(capture, quick)
+    with scratch() as directory:
+        with capturing(directory, "contiguous") as capture:
+            yield from contiguous(capture, quick)
+        with capturing(directory, "small") as capture:
+            yield from fixed_cost(capture, quick)
 
 
 if __name__ == "__main__":

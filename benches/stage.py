@@ -54,6 +54,28 @@ def timed(function: Callable[[Any], Any], argument: Any) -> float:
     return (time.perf_counter_ns() - start) * 1e-9
 
 
+class Copier:
+    """memcpy into memory of the ring's size, touched before, from its beginning to its end and over again."""
+
+    def __init__(self) -> None:
+        self.floor = load_floor()
+        self.start = self.floor.warm_memory(RING_BYTES)
+        self.at = 0
+
+    def cycled(self, tensor: Any) -> float:
+        """Seconds of memcpy by itself, the call from Python left out."""
+        n_bytes = tensor.nbytes
+        if self.at + n_bytes > RING_BYTES:
+            self.at = 0
+        nanoseconds = self.floor.memcpy(self.start + self.at, tensor.data_ptr(), n_bytes)
+        self.at += n_bytes
+        return nanoseconds * 1e-9
+
+    def hot(self, tensor: Any) -> float:
+        """The same, always to the same place."""
+        return self.floor.memcpy(self.start, tensor.data_ptr(), tensor.nbytes) * 1e-9
+
+
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     """A directory on the disk that TMPDIR names, deleted in the end."""
@@ -99,10 +121,10 @@ def pinned() -> Iterator[set[int]]:
 
 
 @contextlib.contextmanager
-def capturing(directory: Path) -> Iterator[Capture]:
-    """Captures into that directory; the run is deleted afterwards."""
+def capturing(directory: Path, select: str = "*") -> Iterator[Capture]:
+    """Captures the tap `first` and what is selected into that directory; the run is deleted afterwards."""
     capture = Capture()
-    with pinned() as others, tpcapture.capturing(directory) as run:
+    with pinned() as others, tpcapture.capturing(directory, select=f"first,{select}") as run:
         # The writer starts with the first record, on the cores of the thread that starts it.
         mine = os.sched_getaffinity(0)
         os.sched_setaffinity(0, others)

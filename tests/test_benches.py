@@ -31,14 +31,14 @@ def test_a_ratio_is_that_of_medians_and_its_spread_that_of_turns() -> None:
     found = figure.ratio("a", [2e-6, 4e-6, 9e-6], "b", [1e-6, 5e-6, 3e-6], 1.25)
     # Medians 4 and 3; the turns' ratios are 2, 0.8 and 3.
     assert found.result == pytest.approx(4 / 3)
-    assert found.row() == ["a", "4 µs", "b", "3 µs", "1.33 (0.80 to 3.00)", "1.25", "not met"]
+    assert found.row() == ["a", "4 µs", "b", "3 µs", "1.333 (0.80 to 3.00)", "1.25", "not met"]
 
 
 def test_a_figure_is_met_up_to_its_target() -> None:
     assert figure.Figure("a", "1", result=2.0, at_most=2.0).met is True
     assert figure.Figure("a", "1", result=2.0).met is None
     assert figure.Figure("a", "0.3 MiB", result=0.3, at_most=32.0, unit="MiB").row()[4:] == [
-        "0.30 MiB",
+        "0.300 MiB",
         "32 MiB",
         "met",
     ]
