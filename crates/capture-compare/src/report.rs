@@ -155,7 +155,7 @@ impl Report {
         Self { verdict, runs, errors, first_divergence, counts, rows }
     }
 
-    /// The exit status of docs/format.md: 0 same, 1 different, 2 could not be done. A difference outweighs what could
+    /// The command's exit status: 0 same, 1 different, 2 could not be done. A difference outweighs what could
     /// not be read; nothing to compare is not the same.
     #[must_use]
     pub fn exit_status(&self) -> u8 {

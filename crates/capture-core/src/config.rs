@@ -26,7 +26,7 @@ pub struct Config {
     pub run: Option<String>,
     /// Which steps of the run are captured.
     pub steps: Steps,
-    /// Globs of modules that a framework plugin taps without edits; they parse as [`Globs`].
+    /// Globs of modules that a framework plugin taps without edits; they parse as [`Globs`]. No plugin reads them yet.
     pub attach: Option<String>,
     /// How many bytes one rank may write in a run.
     pub budget: u64,
@@ -34,7 +34,7 @@ pub struct Config {
     pub min_free: MinFree,
     /// Bytes of the host ring.
     pub ring: usize,
-    /// Bytes of the device ring; 0 for none.
+    /// Bytes of the device ring, 0 for none; for device tensors, which are refused so far.
     pub device_ring: usize,
     /// What happens where the ring is full.
     pub on_full: OnFull,

@@ -97,6 +97,11 @@ pub fn start(get: impl Fn(&str) -> Option<OsString>) {
     for warning in warnings.iter().map(ToString::to_string).chain(doubts.iter().map(ToString::to_string)) {
         notice(&warning);
     }
+    if let Some(globs) = &config.attach {
+        notice(&format!(
+            "TPCAPTURE_ATTACH={globs:?}: no plugin reads it yet; only taps in the code are captured"
+        ));
+    }
     let switch = config.switch;
     let request = Request {
         dir: config.dir.clone(),
@@ -135,17 +140,24 @@ pub fn is_settled() -> bool {
     state::lock().settled
 }
 
-/// Ends the capture that is on because something went wrong that should not have.
+/// Ends the capture that is on because something went wrong that should not have. Its writer seals what there is by
+/// itself.
 pub fn fail(reason: &str) {
-    if let Some(session) = state::lock().active() {
-        session.ledger.fail(reason, now_ns());
+    let mut state = state::lock();
+    let Some(session) = state.active() else { return };
+    let (ledger, engine) = (Arc::clone(&session.ledger), session.engine.clone());
+    drop(state);
+    ledger.fail(reason, now_ns());
+    if let Some(engine) = engine {
+        engine.ring.close();
     }
 }
 
 /// Counts, and says once, that a tap was called in a way that makes no sense.
 pub fn complain(reason: &str) {
-    if let Some(session) = state::lock().active() {
-        session.ledger.refuse("", reason);
+    let ledger = state::lock().active().map(|session| Arc::clone(&session.ledger));
+    if let Some(ledger) = ledger {
+        ledger.refuse("", reason);
     }
 }
 

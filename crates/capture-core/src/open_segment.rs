@@ -24,7 +24,7 @@ pub struct Limits {
     pub data: u64,
     /// Age, from its first record on.
     pub age: Duration,
-    /// Bytes of the header's room in a process's first segment; it doubles with each.
+    /// Bytes of the header's room in a process's first segment; it doubles with each that it was too small for.
     pub first_room: u64,
     /// Where the doubling ends.
     pub last_room: u64,
@@ -180,7 +180,12 @@ impl Open {
         let too_much = end > limits.data && self.data_end > 0;
         let due = self.since.is_some_and(|since| since.elapsed() >= limits.age);
         // An offset that overflows belongs into a segment that begins anew.
-        too_much || due || entry.check().is_err() || !self.header.fits(entry)
+        too_much || due || entry.check().is_err() || !self.has_room(entry)
+    }
+
+    /// Whether the header's room takes one more entry.
+    pub(crate) fn has_room(&self, entry: &Stored) -> bool {
+        self.header.fits(entry)
     }
 
     /// Where the next record's bytes go, counted from the beginning of the data.

@@ -3,7 +3,7 @@
 use crate::mesh::{Mesh, is_dim_name};
 use std::{fmt, str::FromStr};
 
-/// A set of ranks, as `TPCAPTURE_RANKS` and `tpcapture on --ranks` name it. Each process asks for itself.
+/// A set of ranks, as `TPCAPTURE_RANKS` names it. Each process asks for itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RankSet(Set);
 

@@ -24,6 +24,8 @@ pub struct SegmentWriter {
     limits: Limits,
     /// Number of the next segment.
     next: u64,
+    /// How many segments their headers filled.
+    n_crowded: u32,
     open: Option<Open>,
     bytes_written: u64,
     sealed: u64,
@@ -39,7 +41,7 @@ impl SegmentWriter {
     /// The same with other limits.
     #[must_use]
     pub fn with_limits(dir: RunDir, identity: Identity, limits: Limits) -> Self {
-        Self { dir, identity, limits, next: 0, open: None, bytes_written: 0, sealed: 0 }
+        Self { dir, identity, limits, next: 0, n_crowded: 0, open: None, bytes_written: 0, sealed: 0 }
     }
 
     /// Starts a record of `n_bytes`; `record.crc32` is filled in at its end. Seals the open segment first where it is
@@ -65,6 +67,7 @@ impl SegmentWriter {
                 });
             }
             if open.is_full(&entry, self.limits) {
+                self.n_crowded = self.n_crowded.saturating_add(u32::from(!open.has_room(&entry)));
                 self.seal()?;
                 entry.offset = 0;
             }
@@ -125,12 +128,13 @@ impl SegmentWriter {
         self.sealed
     }
 
-    /// The next segment's room: doubled with each, and further where this record needs it.
+    /// The next segment's room: doubled with each that was too small, and further where this record needs it. Not with
+    /// every segment, as a capture that writes little seals one every few seconds, and their rooms would be most of it.
     fn room_for(&self, entry: &Stored) -> Result<u64, WriteError> {
         let needed = HeaderText::new(&self.identity, self.next, 0).length_with(entry);
         let Limits { first_room, last_room: limit, .. } = self.limits;
-        let doublings = u32::try_from(self.next).unwrap_or(u32::MAX);
-        let mut room = 2u64.checked_pow(doublings).map_or(limit, |n| first_room.saturating_mul(n)).min(limit);
+        let mut room =
+            2u64.checked_pow(self.n_crowded).map_or(limit, |n| first_room.saturating_mul(n)).min(limit);
         while room < needed && room < limit {
             room = room.saturating_mul(2).min(limit);
         }

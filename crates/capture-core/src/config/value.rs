@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr, time::Duration};
 /// Whether a process captures, and whether it can be made to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Switch {
-    /// Off; taps outside compiled regions can be switched on from outside.
+    /// Off; taps outside compiled regions can be switched on from inside the process.
     #[default]
     Off,
     /// Off; taps inside compiled regions and CUDA graphs are kept, so that they can be switched on too.
