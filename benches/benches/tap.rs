@@ -43,6 +43,7 @@ fn on(c: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a directory for runs");
     control::start(|name| (name == "TPCAPTURE_BUDGET").then(|| "1000GiB".into()));
     let request = Request {
+        announced: false,
         dir: dir.path().to_owned(),
         run: Some("bench".into()),
         selection: Selection::everything(),
