@@ -117,9 +117,12 @@ def test_steps(rank: Launch, steps: str, captured: list[int], ends: bool) -> Non
 
 
 def test_the_budget_ends_the_capture(rank: Launch) -> None:
-    """A step is 2 x (48 + 64) bytes: after 4 steps there are 104 left, enough for 48 and no more."""
-    done = rank(FLUSHED, TPCAPTURE="1", TPCAPTURE_BUDGET="1000")
-    reason = "budget reached: 944 bytes captured, the next record of 64 would exceed TPCAPTURE_BUDGET=1000"
+    """A step is 2 x (48 + 64) bytes and a header of 64 KiB: after 4 steps there are 104 left, enough for 48 and no more."""
+    code = FLUSHED.replace("    tpcapture.step()", "    tpcapture.step()\n    tpcapture.flush()")
+    done = rank(code, TPCAPTURE="1", TPCAPTURE_BUDGET="263144")
+    reason = (
+        "budget reached: 263088 bytes captured, the next record of 64 would exceed TPCAPTURE_BUDGET=263144"
+    )
     status = status_of(done)
     assert (status["state"], status["end_reason"]) == ("ended", reason)
     assert (status["counters"]["records"], status["counters"]["bytes"]) == (17, 944)
@@ -291,12 +294,16 @@ def test_rank_0_says_where_the_run_is_and_an_earlier_process_of_a_rank_is_named(
     assert first.stderr == f'[tpcapture rank 0] capturing to "{first.run_dir}"\n'
     assert rank(code, rank=1, world=2, TPCAPTURE="1").stderr == ""
     again = rank(code, rank=1, world=2, TPCAPTURE="1").stderr
-    assert again.startswith(f'[tpcapture rank 1] "{first.run_dir}" holds an earlier process of this rank already')
+    assert again.startswith(
+        f'[tpcapture rank 1] "{first.run_dir}" holds an earlier process of this rank already'
+    )
 
 
 def test_a_variable_that_is_none_is_named(rank: Launch) -> None:
     done = rank("import tpcapture", TPCAPTURE_BUGDET="1GiB")
-    assert done.stderr.startswith("[tpcapture] TPCAPTURE_BUGDET is no variable of tpcapture; there are TPCAPTURE_RANKS,")
+    assert done.stderr.startswith(
+        "[tpcapture] TPCAPTURE_BUGDET is no variable of tpcapture; there are TPCAPTURE_RANKS,"
+    )
 
 
 def test_ranks_are_asked_for_of_a_process_that_knows_none(rank: Launch) -> None:

@@ -73,6 +73,8 @@ pub(crate) struct Engine {
     advanced: Condvar,
     /// Bytes that the writer has got out of the way: a writer that stands still does not move it.
     moved: AtomicU64,
+    /// Bytes on the disk beside those of the records.
+    overhead: AtomicU64,
     /// Producers that have been promised a place and may still have a loss to count.
     promised: AtomicU64,
 }
@@ -125,6 +127,7 @@ impl Engine {
             progress: Mutex::default(),
             advanced: Condvar::new(),
             moved: AtomicU64::new(0),
+            overhead: AtomicU64::new(0),
             promised: AtomicU64::new(0),
         })
     }
@@ -259,6 +262,16 @@ impl Engine {
         while self.promised.load(Acquire) > 0 && since.elapsed() < limit {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// The files hold so many bytes beside those of the records.
+    pub(crate) fn note_overhead(&self, n_bytes: u64) {
+        self.overhead.store(n_bytes, Relaxed);
+    }
+
+    /// Bytes of the files beside those of the records, as far as they are written.
+    pub(crate) fn overhead(&self) -> u64 {
+        self.overhead.load(Relaxed)
     }
 
     /// The writer got `n_bytes` out of the way.

@@ -28,6 +28,8 @@ pub struct SegmentWriter {
     n_crowded: u32,
     open: Option<Open>,
     bytes_written: u64,
+    /// Bytes of all headers' rooms.
+    rooms: u64,
     sealed: u64,
 }
 
@@ -41,7 +43,17 @@ impl SegmentWriter {
     /// The same with other limits.
     #[must_use]
     pub fn with_limits(dir: RunDir, identity: Identity, limits: Limits) -> Self {
-        Self { dir, identity, limits, next: 0, n_crowded: 0, open: None, bytes_written: 0, sealed: 0 }
+        Self {
+            dir,
+            identity,
+            limits,
+            next: 0,
+            n_crowded: 0,
+            open: None,
+            bytes_written: 0,
+            rooms: 0,
+            sealed: 0,
+        }
     }
 
     /// Starts a record of `n_bytes`; `record.crc32` is filled in at its end. Seals the open segment first where it is
@@ -76,7 +88,9 @@ impl SegmentWriter {
             Some(open) => open,
             None => {
                 let room = self.room_for(&entry)?;
-                self.open.insert(Open::create(&self.dir, &self.identity, &mut self.next, room)?)
+                let open = Open::create(&self.dir, &self.identity, &mut self.next, room)?;
+                self.rooms += room;
+                self.open.insert(open)
             }
         };
         open.begin(entry);
@@ -120,6 +134,12 @@ impl SegmentWriter {
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written
+    }
+
+    /// Bytes that headers take, or have reserved, beside those of the records.
+    #[must_use]
+    pub fn header_bytes(&self) -> u64 {
+        self.rooms
     }
 
     /// Segments that were sealed.

@@ -115,10 +115,12 @@ impl State {
         };
         let Some(session) = self.active() else { return Ok(None) };
         let ledger = Arc::clone(&session.ledger);
-        if session.staged_bytes.saturating_add(draft.n_bytes) > budget {
+        // What the headers of many small segments take counts as well.
+        let written = session.staged_bytes + session.engine.as_ref().map_or(0, |engine| engine.overhead());
+        if written.saturating_add(draft.n_bytes) > budget {
             let reason = format!(
-                "budget reached: {} bytes captured, the next record of {} would exceed TPCAPTURE_BUDGET={budget}",
-                session.staged_bytes, draft.n_bytes
+                "budget reached: {written} bytes captured, the next record of {} would exceed TPCAPTURE_BUDGET={budget}",
+                draft.n_bytes
             );
             session.end(&reason);
             notice(&format!("capture ended: {reason}"));

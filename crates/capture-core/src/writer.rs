@@ -170,7 +170,9 @@ impl Writer {
                 Next::Timeout => self.segments.seal()?,
                 Next::Closed => return Ok(()),
             }
-            self.note_segments()?;
+            if self.note_segments()? {
+                engine.note_overhead(self.segments.header_bytes());
+            }
             if self.open.is_none() {
                 // Whoever waits for a seal finds its segment counted and in the manifest.
                 (0..std::mem::take(&mut self.seals_asked)).for_each(|_| engine.note_sealed());
@@ -214,16 +216,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Keeps the manifest abreast of the segments.
-    fn note_segments(&mut self) -> Result<(), Failure> {
-        while self.n_segments < self.segments.segments() {
-            self.n_segments += 1;
-            self.assignment.ledger.segment();
-            if self.n_segments == self.segments.segments() {
-                self.write_manifest()?;
-            }
+    /// Keeps the manifest abreast of the segments; whether any was sealed since.
+    fn note_segments(&mut self) -> Result<bool, Failure> {
+        let sealed = self.segments.segments();
+        if self.n_segments == sealed {
+            return Ok(false);
         }
-        Ok(())
+        (self.n_segments..sealed).for_each(|_| self.assignment.ledger.segment());
+        self.n_segments = sealed;
+        self.write_manifest()?;
+        Ok(true)
     }
 
     /// Every so many bytes, fewer where there is less: is there still room, beside the `n_bytes` to come?
@@ -272,7 +274,7 @@ impl Writer {
         self.write_manifest()?;
         self.tell_what_is_missing();
         sealed?;
-        noted
+        noted.map(drop)
     }
 
     /// Names what was asked for and is not there.
