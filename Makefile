@@ -80,6 +80,7 @@ $(BIN)/python:
 
 # demo.stamp, test.stamp, lint.stamp: the dependency groups of pyproject.toml. torch is large; the first takes a while.
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
+	@echo "installing the packages of group $* into $(VENV): torch alone is about 5 GB and takes some minutes"
 	$(BIN)/python -m pip install --quiet --group $*
 	@touch $@
 

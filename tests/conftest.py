@@ -1,6 +1,7 @@
 """Run a program in processes of its own, as capture is a matter of whole processes, and find what they wrote."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -45,6 +46,12 @@ class Finished:
     returncode: int
     stdout: str
     stderr: str
+
+    @property
+    def complaints(self) -> str:
+        """What it said on stderr, but for where the run is and which rank says so."""
+        text = re.sub(r"^\[tpcapture rank \d+\]", "[tpcapture]", self.stderr, flags=re.MULTILINE)
+        return re.sub(r"^\[tpcapture\] capturing to .*\n", "", text, flags=re.MULTILINE)
 
     def files(self, pattern: str = "*.safetensors") -> list[Path]:
         """The run's files that match, by name."""

@@ -46,7 +46,7 @@ def steps_of(done: Finished) -> list[int]:
 def test_off_writes_nothing(rank: Launch, value: str | None) -> None:
     done = rank(FIVE_STEPS, **({} if value is None else {"TPCAPTURE": value}))
     assert (status_of(done)["state"], status_of(done)["abs_step"]) == ("off", 5)
-    assert (done.run_dir.parent.exists(), done.stderr) == (False, "")
+    assert (done.run_dir.parent.exists(), done.complaints) == (False, "")
 
 
 @pytest.mark.parametrize("value", ["1", "on", "ON", " 1 "])
@@ -123,7 +123,7 @@ def test_the_budget_ends_the_capture(rank: Launch) -> None:
     status = status_of(done)
     assert (status["state"], status["end_reason"]) == ("ended", reason)
     assert (status["counters"]["records"], status["counters"]["bytes"]) == (17, 944)
-    assert done.stderr == f"[tpcapture] capture ended: {reason}\n"
+    assert done.complaints == f"[tpcapture] capture ended: {reason}\n"
     assert taps_of(done) == {"layers.0.q": 5, "layers.0.mlp": 4, "layers.1.q": 4, "layers.1.mlp": 4}
     assert manifest_of(done)["end_reason"] == reason
 
@@ -136,7 +136,7 @@ def test_a_disk_too_full_ends_the_capture(rank: Launch, limit: str) -> None:
     assert status["end_reason"].startswith("disk: ")
     assert status["end_reason"].split(", at ")[0].endswith(f"less than TPCAPTURE_MIN_FREE={limit}")
     assert status["last_error"] == status["end_reason"]
-    assert done.stderr.count("capture ended: disk: ") == 1
+    assert done.complaints.count("capture ended: disk: ") == 1
     assert done.files() == []
 
 
@@ -155,7 +155,7 @@ def test_a_run_that_cannot_be_made_is_said_and_the_model_goes_on(
     assert status["end_reason"].startswith("disk: ")
     assert status["end_reason"].endswith(str(out))
     assert sum(loss["count"] for loss in status["losses"]) == status["counters"]["lost"] > 0
-    assert done.stderr.count("capture ended: disk: ") == 1
+    assert done.complaints.count("capture ended: disk: ") == 1
     assert file.read_text() == "mine"
 
 
@@ -196,7 +196,7 @@ INVALID = {
 def test_a_value_that_makes_no_sense_is_one_warning_and_off(rank: Launch, variable: str) -> None:
     value, expected = INVALID[variable]
     done = rank(FIVE_STEPS, **({"TPCAPTURE": "1"} | {variable: value}))
-    [line] = done.stderr.splitlines()
+    [line] = done.complaints.splitlines()
     assert line.startswith(f'[tpcapture] {variable}="{value}": {expected}')
     assert line.endswith("; capture is off")
     assert status_of(done)["state"] == "off"
@@ -224,10 +224,10 @@ def test_a_selection_says_what_is_captured(rank: Launch, selection: str) -> None
     expected = SELECTIONS[selection]
     if expected:
         assert taps_of(done) == expected
-        assert done.stderr == ""
+        assert done.complaints == ""
     else:
-        nothing = 'run "run": nothing was captured, no call of a tap met its selection and steps'
-        assert (done.run_dir.exists(), done.stderr) == (False, f"[tpcapture] {nothing}\n")
+        nothing = f'run "run": nothing was captured, no call of a tap met "{selection}" and its steps'
+        assert (done.run_dir.exists(), done.complaints) == (False, f"[tpcapture] {nothing}\n")
     assert status_of(done)["losses"] == []
 
 
@@ -249,7 +249,7 @@ def test_rules_that_captured_nothing_are_named(rank: Launch) -> None:
     counted = {"*.q[dim0=5]": 0, "*.0.q": 5, "*.k": 0}
     assert {rule["rule"]: rule["records"] for rule in manifest_of(done)["rules"]} == counted
     said = [f'[tpcapture] rule "{rule}" captured nothing' for rule in ("*.q[dim0=5]", "*.k")]
-    assert done.stderr.splitlines() == said
+    assert done.complaints.splitlines() == said
 
 
 def test_what_is_refused_outside_the_steps_is_no_loss(rank: Launch) -> None:
@@ -267,7 +267,7 @@ def test_a_mode_that_is_not_there_is_refused_by_name(rank: Launch, mode: str) ->
     reason = f"mode {mode} is not built yet, only full is"
     losses = [{"tap": f"layers.{layer}.q", "reason": reason, "count": 5} for layer in range(2)]
     assert status_of(done)["losses"] == losses
-    assert f'[tpcapture] tap "layers.0.q": {reason}\n' in done.stderr
+    assert f'[tpcapture] tap "layers.0.q": {reason}\n' in done.complaints
     assert taps_of(done) == {"layers.0.mlp": 5, "layers.1.mlp": 5}
 
 
@@ -283,3 +283,22 @@ def test_the_default_directory_is_beside_the_program(rank: Launch, tmp_path: Pat
     rank(code, TPCAPTURE="*.0.q", TPCAPTURE_DIR="")
     assert [path.name for path in (tmp_path / "cwd/tpcapture").iterdir()] == ["run"]
     assert len(tpcapture.open(tmp_path / "cwd/tpcapture")) == 5
+
+
+def test_rank_0_says_where_the_run_is_and_an_earlier_process_of_a_rank_is_named(rank: Launch) -> None:
+    code = "import tpcapture, numpy; tpcapture.capture('x', numpy.zeros(3))"
+    first = rank(code, rank=0, world=2, TPCAPTURE="1")
+    assert first.stderr == f'[tpcapture rank 0] capturing to "{first.run_dir}"\n'
+    assert rank(code, rank=1, world=2, TPCAPTURE="1").stderr == ""
+    again = rank(code, rank=1, world=2, TPCAPTURE="1").stderr
+    assert again.startswith(f'[tpcapture rank 1] "{first.run_dir}" holds an earlier process of this rank already')
+
+
+def test_a_variable_that_is_none_is_named(rank: Launch) -> None:
+    done = rank("import tpcapture", TPCAPTURE_BUGDET="1GiB")
+    assert done.stderr.startswith("[tpcapture] TPCAPTURE_BUGDET is no variable of tpcapture; there are TPCAPTURE_RANKS,")
+
+
+def test_ranks_are_asked_for_of_a_process_that_knows_none(rank: Launch) -> None:
+    done = rank("import tpcapture; tpcapture.capture('x', [1])", TPCAPTURE="1", TPCAPTURE_RANKS="0,1")
+    assert "TPCAPTURE_RANKS=0,1: the rank of this process is unknown, so nothing is captured" in done.stderr

@@ -96,7 +96,7 @@ tpcapture.capture("y", y.T)
 y[:] = 0
 """
     done = rank(code, TPCAPTURE="1", TPCAPTURE_RING=ring, TPCAPTURE_STRICT=strict)
-    assert done.stderr == ""
+    assert done.complaints == ""
     run, rng = tpcapture.open(done.run_dir), np.random.default_rng(5)
     for call, n in enumerate((1, 20_000, 300_000, 40_000_001, 70_000)):
         x = rng.integers(0, 256, n, dtype=np.uint8)
@@ -130,7 +130,7 @@ def test_drop_counts_and_names_every_loss(rank: Launch) -> None:
     assert counters["lost"] == losses["small", full] + 4
     assert counters["records"] + losses["small", full] == 400
     assert status["state"] == "capturing"
-    assert done.stderr.count(full) == 1
+    assert done.complaints.count(full) == 1
     run = tpcapture.open(done.run_dir)
     assert len(run) == counters["records"]
     for point in run:

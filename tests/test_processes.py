@@ -76,7 +76,7 @@ def test_a_forked_child_writes_files_of_its_own(rank: Launch) -> None:
     assert len(done.files("rank1.tp1of2.pid*.safetensors")) == 2
     [first, second] = [point.records[0] for point in tpcapture.open(done.run_dir) if point.tap == "child"]
     assert (first.step, second.step) == (1, 2)
-    assert done.stderr == ""
+    assert done.complaints == ""
 
 
 def test_a_child_of_a_fork_before_the_first_record(rank: Launch) -> None:
@@ -153,7 +153,7 @@ def test_children_of_multiprocessing_seal_when_they_exit(tmp_path: Path, method:
     done = subprocess.run(
         [sys.executable, script], env=env, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.count("capturing to")) == (0, done.stderr.count("\n"))
     assert processes(tmp_path / "runs/run") == [[("child", 1)], [("child", 2)], [("parent", 0)]]
 
 

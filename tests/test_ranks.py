@@ -22,7 +22,7 @@ HEX = "[0-9a-f]{8}"
 def test_off_leaves_no_trace(rank: Launch) -> None:
     done = rank(CODE)
     assert not done.run_dir.exists()
-    assert done.stderr == ""
+    assert done.complaints == ""
 
 
 def test_a_lone_process_does_not_call_itself_rank_0(rank: Launch) -> None:

@@ -202,7 +202,9 @@ def test_a_run_in_which_all_was_refused_says_so(tmp_path: Path, capfd: pytest.Ca
         tpcapture.capture("x", None)
     last = '[tpcapture] run "r": nothing was captured, all that its taps were given was refused'
     assert said(capfd)[-1] == last
-    assert not path.exists()
+    [manifest] = tpcapture.open(path).manifests.values()
+    reason = "expected a tensor (DLPack or the array interface), found NoneType"
+    assert manifest["losses"] == [{"tap": "x", "reason": reason, "count": 1}]
 
 
 STRICT = """

@@ -42,6 +42,23 @@ pub struct Config {
     pub strict: bool,
 }
 
+/// Every variable beside `TPCAPTURE` itself; those of the identity are read by `identity`.
+pub const VARIABLES: [&str; 13] = [
+    "TPCAPTURE_RANKS",
+    "TPCAPTURE_DIR",
+    "TPCAPTURE_RUN",
+    "TPCAPTURE_STEPS",
+    "TPCAPTURE_ATTACH",
+    "TPCAPTURE_BUDGET",
+    "TPCAPTURE_MIN_FREE",
+    "TPCAPTURE_RING",
+    "TPCAPTURE_DEVICE_RING",
+    "TPCAPTURE_ON_FULL",
+    "TPCAPTURE_STRICT",
+    "TPCAPTURE_RANK",
+    "TPCAPTURE_MESH",
+];
+
 /// A variable that does not parse. Its words end with what comes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
@@ -137,9 +154,9 @@ const RUN_NAME: &str = "one path component of letters, digits, \".\", \"_\" and 
 
 fn switch(text: &str) -> Result<(Switch, Option<Selection>), String> {
     Ok(match text.to_ascii_lowercase().as_str() {
-        "0" | "off" => (Switch::Off, None),
+        "0" | "off" | "false" | "no" => (Switch::Off, None),
         "standby" => (Switch::Standby, None),
-        "1" | "on" => (Switch::On, None),
+        "1" | "on" | "true" | "yes" => (Switch::On, None),
         "never" => (Switch::Never, None),
         _ => (Switch::On, Some(text.parse().map_err(place)?)),
     })

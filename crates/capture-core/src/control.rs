@@ -6,7 +6,7 @@ use crate::identity::Who;
 use crate::ledger::{Balance, Ledger};
 use crate::manifest::{Counters, Loss, RuleCount};
 use crate::mesh::Mesh;
-use crate::notice::notice;
+use crate::notice::{notice, set_speaker};
 use crate::page;
 use crate::ranks::RankSet;
 use crate::select::{Rule, Selection};
@@ -26,6 +26,8 @@ pub struct Request {
     pub dir: PathBuf,
     /// Run name, taken as it is; by `TPCAPTURE_RUN` or derived where `None`.
     pub run: Option<String>,
+    /// Whether rank 0 tells where the run is, as nobody else has.
+    pub announced: bool,
     /// What to capture.
     pub selection: Selection,
     /// On which ranks.
@@ -94,8 +96,9 @@ pub struct Status {
 pub fn start(get: impl Fn(&str) -> Option<OsString>) {
     let (config, warnings) = Config::from_env(&get);
     let (who, doubts) = Who::from_env(&get);
-    for warning in warnings.iter().map(ToString::to_string).chain(doubts.iter().map(ToString::to_string)) {
-        notice(&warning);
+    set_speaker(who.rank);
+    for warning in warnings.iter().chain(&doubts) {
+        notice(&warning.to_string());
     }
     if let Some(globs) = &config.attach {
         notice(&format!(
@@ -106,6 +109,7 @@ pub fn start(get: impl Fn(&str) -> Option<OsString>) {
     let request = Request {
         dir: config.dir.clone(),
         run: None,
+        announced: true,
         selection: config.selection.clone(),
         ranks: config.ranks.clone(),
         steps: config.steps,
@@ -170,7 +174,9 @@ pub fn settle(word: Option<Word>, versions: BTreeMap<String, String>) {
     state.versions = versions;
     if let Some(Word { from, rank, world, mesh }) = word.filter(|_| !state.who.is_certain()) {
         let (who, doubts) = Who::from_framework(&from, rank, world, mesh, |name| std::env::var_os(name));
+        set_speaker(who.rank);
         state.who = who;
+        state.rename_run();
         drop(state);
         for doubt in doubts {
             notice(&doubt.to_string());
@@ -193,10 +199,13 @@ pub fn switch_on(mut request: Request) -> Result<PathBuf, SwitchError> {
         return Err(SwitchError::On { run: session.run.clone(), dir: session.dir.clone() });
     }
     state.switchings += 1;
-    let run = state::run_name(&state, request.run);
+    let named = request.run.is_some();
+    let run = request.run.unwrap_or_else(|| state::run_name(&state));
     let path = request.dir.join(&run);
     state.begin(Session {
         run,
+        named,
+        announced: request.announced,
         dir: request.dir,
         selection: Arc::new(request.selection),
         ranks: request.ranks,
@@ -217,11 +226,11 @@ pub fn switch_off(reason: &str) -> Option<String> {
     await_writer(
         |session| {
             if !session.ledger.has_ended() && session.engine.is_none() {
-                let why = match session.ledger.balance().counters.refused {
-                    0 => "no call of a tap met its selection and steps",
-                    _ => "all that its taps were given was refused",
-                };
-                notice(&format!("run {:?}: nothing was captured, {why}", session.run));
+                notice(&format!(
+                    "run {:?}: nothing was captured, no call of a tap met {:?} and its steps",
+                    session.run,
+                    session.selection.to_string()
+                ));
             }
             session.ledger.end(reason, now_ns());
         },

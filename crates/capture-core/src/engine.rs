@@ -14,8 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
-/// The largest piece. Large enough for `memcpy` to choose its way of copying large ranges, small enough for the writer
-/// to begin while the rest is still being copied.
+/// The largest piece: few of them for a large tensor, and the writer begins while the rest is still being copied.
 const MAX_PIECE: usize = 32 << 20;
 
 /// What a tensor is, as far as known before its bytes are copied.

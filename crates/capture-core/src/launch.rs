@@ -68,6 +68,7 @@ impl State {
             dir: session.dir.clone(),
             identity,
             min_free: self.config.min_free,
+            announced: session.announced,
             manifest,
             selection: Arc::clone(&session.selection),
             ledger: Arc::clone(&session.ledger),

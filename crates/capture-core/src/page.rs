@@ -57,8 +57,8 @@ pub(crate) fn set_on(on: bool) {
     PAGE.switch.store(u32::from(on), Relaxed);
 }
 
-/// A forward pass begins. A load and a store rather than an atomic addition, since one thread marks steps; were there
-/// two, a step could be lost, never a capture.
+/// A forward pass begins. A load and a store rather than an atomic addition, as one thread marks steps. Were there two, a
+/// step could be lost; a session takes care that its own steps never go back.
 #[inline(always)]
 pub fn step() {
     PAGE.steps.store(PAGE.steps.load(Relaxed).wrapping_add(1), Relaxed);

@@ -82,6 +82,15 @@ impl RunDir {
         &self.path
     }
 
+    /// Whether any file's name begins so. A directory that cannot be listed has none.
+    #[must_use]
+    pub fn holds(&self, prefix: &str) -> bool {
+        let begins = |entry: io::Result<std::fs::DirEntry>| {
+            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()))
+        };
+        std::fs::read_dir(&self.path).is_ok_and(|mut entries| entries.any(begins))
+    }
+
     /// Free space.
     pub fn space(&self) -> io::Result<Space> {
         let stat = fstatvfs(self.fd.as_fd())?;

@@ -61,6 +61,10 @@ struct TapState {
 /// One switching-on.
 pub(crate) struct Session {
     pub(crate) run: String,
+    /// Whether the run's name was asked for, and not derived.
+    pub(crate) named: bool,
+    /// Whether to tell where the run is: not where the caller knows, nor in a child of fork.
+    pub(crate) announced: bool,
     pub(crate) dir: PathBuf,
     pub(crate) selection: Arc<Selection>,
     pub(crate) ranks: RankSet,
@@ -123,6 +127,16 @@ impl State {
         page::set_on(true);
     }
 
+    /// Derives the name of a run of which nothing is written yet anew: what the ranks share is better known now.
+    pub(crate) fn rename_run(&mut self) {
+        let run = run_name(self);
+        if let Some(session) =
+            self.session.as_mut().filter(|session| !session.named && session.engine.is_none())
+        {
+            session.run = run;
+        }
+    }
+
     /// The session, where it is on.
     pub(crate) fn active(&mut self) -> Option<&mut Session> {
         self.session.as_mut().filter(|session| !session.ledger.has_ended())
@@ -174,6 +188,7 @@ impl State {
         std::mem::forget(parents);
         if page::is_on() {
             session.staged_bytes = 0;
+            session.announced = false;
             session.rank_is_checked = false;
             self.settled = false;
         } else {
@@ -226,13 +241,11 @@ extern "C" fn in_child() {
     }
 }
 
-/// The name of the next run: as asked for, or derived from what the ranks of the job share.
-pub(crate) fn run_name(state: &State, asked: Option<String>) -> String {
-    asked.unwrap_or_else(|| {
-        let get = |name: &str| match name {
-            "TPCAPTURE_RUN" => state.config.run.clone().map(Into::into),
-            _ => std::env::var_os(name),
-        };
-        identity::run_name(get, &state.who, state.switchings, &Origin::of_this_process())
-    })
+/// The name of a run that was given none: derived from what the ranks of the job share.
+pub(crate) fn run_name(state: &State) -> String {
+    let get = |name: &str| match name {
+        "TPCAPTURE_RUN" => state.config.run.clone().map(Into::into),
+        _ => std::env::var_os(name),
+    };
+    identity::run_name(get, &state.who, state.switchings, &Origin::of_this_process())
 }

@@ -2,6 +2,7 @@
 
 use crate::engine::Draft;
 use crate::name::MAX_TAP_NAME;
+use crate::notice::notice;
 use crate::page;
 use crate::record::Record;
 use crate::select::{Decision, Mode, Subject};
@@ -84,20 +85,19 @@ pub fn is_named(tap: TapId) -> bool {
     state::lock().is_named(tap)
 }
 
-/// What was given to the tap cannot be captured: counted, said once.
+/// What was given to the tap cannot be captured: counted, said once. `Ok` where it was not wanted anyway.
+///
+/// # Errors
+/// The refusal.
 #[cold]
-pub fn refuse(tap: TapId, reason: &str) -> CaptureError {
+pub fn refuse(tap: TapId, reason: &str) -> Result<(), CaptureError> {
     let mut state = state::lock();
     let name = Arc::clone(state.name_of(tap));
     let is_open = state.is_open_for_this_rank();
     // It fired all the same: the next call is the next call.
     let fired = state.fire(tap, page::steps());
     let is_wanted = fired.is_some_and(|(firing, session)| session.steps.contains(firing.step));
-    if is_open && is_wanted {
-        state.refused(&name, reason.to_owned())
-    } else {
-        CaptureError::Refused { tap: name.to_string(), reason: reason.to_owned() }
-    }
+    if is_open && is_wanted { Err(state.refused(&name, reason.to_owned())) } else { Ok(()) }
 }
 
 /// Something about a call of the tap that is worth knowing and does not keep the tensor from being captured: counted
@@ -209,6 +209,12 @@ impl State {
         if !session.rank_is_checked {
             session.rank_is_checked = true;
             if !session.ranks.contains(who.rank, &who.mesh) {
+                if who.rank.is_none() {
+                    notice(&format!(
+                        "TPCAPTURE_RANKS={}: the rank of this process is unknown, so nothing is captured; set TPCAPTURE_RANK",
+                        session.ranks
+                    ));
+                }
                 session.end("this rank is not among TPCAPTURE_RANKS");
                 return false;
             }

@@ -33,6 +33,8 @@ pub(crate) struct Assignment {
     pub(crate) dir: PathBuf,
     pub(crate) identity: Identity,
     pub(crate) min_free: MinFree,
+    /// Whether to tell where the run is, and whether it was there before: not where the caller knows.
+    pub(crate) announced: bool,
     /// The manifest as it stands at the start.
     pub(crate) manifest: Manifest,
     pub(crate) selection: Arc<Selection>,
@@ -80,6 +82,24 @@ fn run(engine: &Engine, assignment: Assignment) {
     }
     engine.ring.retire();
     engine.note_finished();
+}
+
+/// Says where the run is, once per job, and whether an earlier process of this rank is in it already: whoever repeats an
+/// attempt under one name would compare the old with the new.
+fn tell_where(dir: &RunDir, assignment: &Assignment) {
+    let Identity { rank, .. } = &assignment.identity;
+    if !assignment.announced {
+        return;
+    }
+    if rank.is_none_or(|rank| rank == 0) {
+        notice(&format!("capturing to {:?}", dir.path()));
+    }
+    if rank.is_some_and(|rank| dir.holds(&format!("rank{rank}."))) {
+        notice(&format!(
+            "{:?} holds an earlier process of this rank already; comparing uses the later one. Give each attempt a TPCAPTURE_RUN of its own",
+            dir.path()
+        ));
+    }
 }
 
 /// Counts what will not be written, the record that was being written first. One whose last bytes never come is counted
@@ -148,6 +168,7 @@ struct Writer {
 impl Writer {
     fn open(assignment: Assignment) -> Result<Self, Failure> {
         let dir = RunDir::create(&assignment.dir, &assignment.identity.run)?;
+        tell_where(&dir, &assignment);
         let segments = SegmentWriter::new(dir.clone(), assignment.identity.clone());
         let mut writer =
             Self { dir, segments, n_segments: 0, assignment, open: None, seals_asked: 0, unasked: 0 };
@@ -278,14 +299,25 @@ impl Writer {
         let sealed = self.segments.seal();
         let noted = self.note_segments();
         self.write_manifest()?;
+        self.tell_what_is_missing();
+        sealed?;
+        noted
+    }
+
+    /// Names what was asked for and is not there.
+    fn tell_what_is_missing(&self) {
+        let Assignment { manifest, identity, .. } = &self.assignment;
+        if manifest.counters.records == 0 && manifest.counters.refused > 0 {
+            let run = &identity.run;
+            notice(&format!("run {run:?}: nothing was captured, all that its taps were given was refused"));
+            return;
+        }
         let keeps = |rule: &Rule| !matches!(rule.mode(), Mode::Trace | Mode::Off);
         for (rule, count) in self.assignment.selection.rules().iter().zip(&self.assignment.manifest.rules) {
             if count.records == 0 && keeps(rule) {
                 notice(&format!("rule {:?} captured nothing", rule.text()));
             }
         }
-        sealed?;
-        noted
     }
 }
 

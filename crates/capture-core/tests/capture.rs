@@ -111,6 +111,7 @@ fn an_engine_in_rust_captures() {
 
     // One capture at a time.
     let request = || Request {
+        announced: false,
         dir: dir.path().to_owned(),
         run: None,
         selection: "*.q[head=1]".parse().unwrap(),

@@ -1,7 +1,9 @@
 //! Switching from inside the process, and the command.
 
-use crate::host;
+use crate::{errors, host};
+use capture_core::config::VARIABLES;
 use capture_core::control::{self, Request};
+use capture_core::notice::notice;
 use capture_core::select::Selection;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -13,6 +15,11 @@ use std::path::PathBuf;
 #[pyfunction]
 pub(crate) fn start() {
     capture_core::notice::set_sink(host::print_notice);
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for unknown in names.filter(|name| name.starts_with("TPCAPTURE_") && !VARIABLES.contains(&name.as_str()))
+    {
+        notice(&format!("{unknown} is no variable of tpcapture; there are {}", VARIABLES.join(", ")));
+    }
     control::start(|name| std::env::var_os(name));
 }
 
@@ -40,6 +47,7 @@ pub(crate) fn switch_on(
     let request = Request {
         dir,
         run,
+        announced: false,
         selection: select.map_or_else(|| Ok(Selection::everything()), |text| parse("select", text))?,
         ranks: parse("ranks", ranks.unwrap_or("all"))?,
         steps: parse("steps", steps.unwrap_or("all"))?,
@@ -49,14 +57,14 @@ pub(crate) fn switch_on(
 
 /// Ends the capture that is on and returns once it is sealed; what went wrong in it, or None.
 #[pyfunction]
-pub(crate) fn switch_off(py: Python<'_>, reason: &str) -> Option<String> {
-    py.detach(|| control::switch_off(reason))
+pub(crate) fn switch_off(py: Python<'_>, reason: &str) -> PyResult<Option<String>> {
+    errors::unless_strict(py.detach(|| control::switch_off(reason)))
 }
 
 /// Return once everything captured before is in sealed files; what went wrong in this capture, or None.
 #[pyfunction]
-pub(crate) fn flush(py: Python<'_>) -> Option<String> {
-    py.detach(control::flush)
+pub(crate) fn flush(py: Python<'_>) -> PyResult<Option<String>> {
+    errors::unless_strict(py.detach(control::flush))
 }
 
 /// How this process stands: state ('off', 'armed', 'capturing' or 'ended'), run, step, abs_step, rank, world, mesh,

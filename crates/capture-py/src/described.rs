@@ -1,6 +1,7 @@
 //! A tensor as some framework described it, and the words where it did not.
 
 use capture_core::view::{Element, TensorView, ViewError};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 /// A described tensor, and whatever keeps its memory alive.
@@ -36,8 +37,16 @@ pub(crate) fn no_place(dtype: &str) -> String {
     format!("its dtype {dtype} has no place in a safetensors file")
 }
 
-/// A Python error as a reason, in one line.
+/// A Python error as a reason, in one line. A Ctrl-C that came while the hook ran Python code was not meant for the
+/// hook: it is raised again as soon as the model's own code goes on.
 pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
+    if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+        #[expect(unsafe_code, reason = "the C API of CPython")]
+        // SAFETY: only sets a flag that the interpreter looks at between bytecodes.
+        unsafe {
+            pyo3::ffi::PyErr_SetInterrupt();
+        }
+    }
     let text = error.value(py).to_string();
     let line = text.lines().next().unwrap_or_default().trim();
     if line.is_empty() { error.get_type(py).to_string() } else { line.to_owned() }

@@ -16,3 +16,11 @@ create_exception!(
 pub(crate) fn settle_error(error: &tap::CaptureError) -> PyResult<()> {
     if capture_core::control::is_strict() { Err(CaptureError::new_err(error.to_string())) } else { Ok(()) }
 }
+
+/// What went wrong in a capture, for who asked: a value, or an exception where exceptions are wanted.
+pub(crate) fn unless_strict(error: Option<String>) -> PyResult<Option<String>> {
+    match error {
+        Some(error) if capture_core::control::is_strict() => Err(CaptureError::new_err(error)),
+        error => Ok(error),
+    }
+}

@@ -74,29 +74,32 @@ pub(crate) unsafe fn tap(
 #[cold]
 #[inline(never)]
 pub(crate) fn step() {
-    if !control::is_settled() {
-        Python::attach(host::settle);
-    }
+    Python::attach(|py| {
+        caught(|| {
+            if !control::is_settled() {
+                host::settle(py);
+            }
+        });
+    });
+}
+
+/// What `run` returns; `None` where it panicked, which ends the capture and not the model.
+fn caught<T>(run: impl FnOnce() -> T) -> Option<T> {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    result.map_err(|_| control::fail("a panic in the hook")).ok()
 }
 
 /// Runs a hook so that nothing reaches the model: neither an exception, unless it is wanted, nor a panic.
 pub(crate) fn guarded(hook: impl FnOnce(Python<'_>) -> PyResult<()>) -> *mut ffi::PyObject {
-    Python::attach(|py| {
-        let run = std::panic::AssertUnwindSafe(|| hook(py));
-        let result = std::panic::catch_unwind(run).unwrap_or_else(|_| {
-            control::fail("a panic in the hook");
-            Ok(())
-        });
-        match result {
-            Ok(()) => py.None().into_ptr(),
-            Err(error) if control::is_strict() => {
-                error.restore(py);
-                std::ptr::null_mut()
-            }
-            Err(error) => {
-                control::complain(&spoken(py, &error));
-                py.None().into_ptr()
-            }
+    Python::attach(|py| match caught(|| hook(py)).unwrap_or(Ok(())) {
+        Ok(()) => py.None().into_ptr(),
+        Err(error) if control::is_strict() => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
+        Err(error) => {
+            control::complain(&spoken(py, &error));
+            py.None().into_ptr()
         }
     })
 }
@@ -133,8 +136,14 @@ fn copy(
     placement: Option<&str>,
     rows: Option<u64>,
 ) -> Result<(), CaptureError> {
-    let tensor = tensor::describe(object).map_err(|reason| core_tap::refuse(tap, &reason))?;
-    let view = tensor.view().map_err(|error| core_tap::refuse(tap, &error.to_string()))?;
+    let tensor = match tensor::describe(object) {
+        Ok(tensor) => tensor,
+        Err(reason) => return core_tap::refuse(tap, &reason),
+    };
+    let view = match tensor.view() {
+        Ok(view) => view,
+        Err(error) => return core_tap::refuse(tap, &error.to_string()),
+    };
     let Some(mut ticket) = core_tap::begin(tap, &view, placement, rows)? else { return Ok(()) };
     if view.n_bytes() < RELEASE_GIL {
         match ticket.stage(&view, Patience::None)? {

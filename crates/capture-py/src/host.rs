@@ -1,8 +1,9 @@
 //! What only the host language knows: who a framework says this process is, and when it exits.
 
+use crate::described::spoken;
 use capture_core::control::{self, Word};
 use capture_core::mesh::{Dim, Mesh};
-use capture_core::notice::notice;
+use capture_core::notice::{self, notice};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 #[cold]
 pub(crate) fn settle(py: Python<'_>) {
     let (word, versions) = ask(py).unwrap_or_else(|error| {
-        notice(&format!("tpcapture._host failed, the environment is trusted: {error}"));
+        notice(&format!("tpcapture._host failed, the environment is trusted: {}", spoken(py, &error)));
         (None, BTreeMap::new())
     });
     control::settle(word, versions);
@@ -39,7 +40,8 @@ fn ask(py: Python<'_>) -> PyResult<(Option<Word>, BTreeMap<String, String>)> {
 pub(crate) fn print_notice(line: &str) {
     // What a pipe takes as a whole once it takes anything.
     const LONGEST: usize = libc::PIPE_BUF;
-    let mut line = format!("[tpcapture] {line}\n").into_bytes();
+    let speaker = notice::speaker().map_or_else(String::new, |rank| format!(" rank {rank}"));
+    let mut line = format!("[tpcapture{speaker}] {line}\n").into_bytes();
     if line.len() > LONGEST {
         line.truncate(LONGEST - 1);
         line.push(b'\n');

@@ -21,6 +21,7 @@ fn start(dir: &Path) -> (Arc<Engine>, Arc<Ledger>) {
         dir: dir.to_owned(),
         identity: manifest.identity(),
         min_free: MinFree::Bytes(0),
+        announced: false,
         manifest,
         selection: Arc::new(Selection::everything()),
         ledger: Arc::clone(&ledger),
