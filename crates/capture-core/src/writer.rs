@@ -68,7 +68,8 @@ fn run(engine: &Engine, assignment: Assignment) {
         ledger.fail(failure, now_ns());
         engine.ring.close();
         // A second panic is a second look at the same fault.
-        let _ = catch_unwind(AssertUnwindSafe(|| drain(engine, &ledger, failure)));
+        let open = writer.as_mut().and_then(|writer| writer.open.take());
+        let _ = catch_unwind(AssertUnwindSafe(|| drain(engine, &ledger, failure, open)));
     }
     if let Some(mut writer) = writer {
         engine.await_producers(LAST_COUNT);
@@ -101,16 +102,40 @@ fn tell_where(dir: &RunDir, assignment: &Assignment) {
     }
 }
 
-/// Counts what will not be written.
-fn drain(engine: &Engine, ledger: &Ledger, reason: &str) {
-    while let Next::Range(range) = engine.ring.next(None) {
+/// Counts what will not be written, the record that was being written first. One whose last bytes never come is counted
+/// by its producer, whom the closed ring turns away.
+fn drain(engine: &Engine, ledger: &Ledger, reason: &str, mut open: Option<Open>) {
+    loop {
+        if let Some(lost) = open.take_if(|open| open.missing == 0) {
+            ledger.lose(&lost.draft.record.tap, reason);
+        }
+        let Next::Range(range) = engine.ring.next(None) else { return };
+        let n_bytes = range.n_bytes() as u64;
         match &range.payload {
-            Piece::First(draft) => ledger.lose(&draft.record.tap, reason),
-            Piece::More | Piece::Abandon => {}
+            Piece::First(draft) => open = Some(Open::new(draft, n_bytes)),
+            Piece::More => open = open.map(|open| open.with(n_bytes)),
+            Piece::Abandon => open = None,
             Piece::Seal => engine.note_sealed(),
         }
-        engine.note_moved(range.n_bytes() as u64);
+        engine.note_moved(n_bytes);
         engine.ring.free(range);
+    }
+}
+
+/// A record some of whose bytes have come through the ring.
+struct Open {
+    draft: Box<Draft>,
+    /// Bytes still to come.
+    missing: u64,
+}
+
+impl Open {
+    fn new(draft: &Draft, n_bytes: u64) -> Self {
+        Self { draft: Box::new(draft.clone()), missing: draft.n_bytes }.with(n_bytes)
+    }
+
+    fn with(self, n_bytes: u64) -> Self {
+        Self { missing: self.missing.saturating_sub(n_bytes), ..self }
     }
 }
 
@@ -132,8 +157,8 @@ struct Writer {
     segments: SegmentWriter,
     n_segments: u64,
     assignment: Assignment,
-    /// The record that is being written, its bytes still to come.
-    open: Option<(Box<Draft>, u64)>,
+    /// The record that is being written.
+    open: Option<Open>,
     /// Askers for a seal that came between the pieces of that record: it is not cut.
     seals_asked: u64,
     /// Bytes until free space is asked for.
@@ -181,37 +206,41 @@ impl Writer {
     }
 
     fn take(&mut self, engine: &Engine, range: &Range<Piece>) -> Result<(), Failure> {
+        let (from, n_bytes) = engine.ring.bytes_of(range);
         match &range.payload {
             Piece::First(draft) => {
+                // Open even where it cannot be begun: then it is lost along with those behind it.
+                self.open = Some(Open::new(draft, n_bytes as u64));
                 self.check_space(draft.n_bytes)?;
-                self.open = None;
                 match self.segments.begin(&draft.record, draft.dtype, &draft.shape, draft.n_bytes) {
-                    Ok(()) => self.open = Some((draft.clone(), draft.n_bytes)),
+                    Ok(()) => {}
                     // One record that cannot be written says nothing of the next.
                     Err(error) if error.is_of_one_record() => {
+                        self.open = None;
                         self.assignment.ledger.lose(&draft.record.tap, &error.to_string());
                     }
                     Err(error) => return Err(error.into()),
                 }
             }
-            Piece::More => {}
+            Piece::More => self.open = self.open.take().map(|open| open.with(n_bytes as u64)),
             Piece::Abandon => {
                 self.open = None;
                 self.segments.abandon()?;
             }
             Piece::Seal => self.seals_asked += 1,
         }
-        let Some((draft, missing)) = &mut self.open else { return Ok(()) };
-        let (from, n_bytes) = engine.ring.bytes_of(range);
+        if self.open.is_none() {
+            return Ok(());
+        }
         if n_bytes > 0 {
             // SAFETY: a published range, ours until it is freed; producers write to it no more.
             self.segments.append(unsafe { std::slice::from_raw_parts(from, n_bytes) })?;
         }
-        *missing -= n_bytes as u64;
-        if *missing == 0 {
+        if self.open.as_ref().is_some_and(|open| open.missing == 0) {
             self.segments.finish()?;
-            self.assignment.ledger.record(draft.rule, draft.n_bytes);
-            self.open = None;
+            if let Some(Open { draft, .. }) = self.open.take() {
+                self.assignment.ledger.record(draft.rule, draft.n_bytes);
+            }
         }
         Ok(())
     }
