@@ -6,7 +6,10 @@ use crate::{
     progress::Progress,
     run::{Reading, printable},
 };
-use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, report::Row};
+use capture_compare::{
+    Entry, Layouts, Options, Report, Run, Verdict, check,
+    report::{PlacementFrom, Row},
+};
 use comfy_table::{Cell, CellAlignment, Color};
 use std::{env, io::IsTerminal as _, path::PathBuf};
 
@@ -69,12 +72,17 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
 
 fn text<'r>(report: &Report, runs: impl Iterator<Item = &'r Run>, colours: bool) -> String {
     let mut text = headline(report);
-    if runs.flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
+    let runs: Vec<&Run> = runs.collect();
+    let several = runs.iter().any(|r| r.processes.len() > 1);
+    if runs.iter().flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
         text += "the mesh is assumed: all of the world is taken as tp\n";
     }
     if !report.rows.is_empty() {
         text += "\n";
-        text += &rows(&report.rows, colours);
+        text += &rows(&report.rows, several, colours);
+        if several && report.rows.iter().any(is_guess) {
+            text += "?: no placement was given, and this one fits the shapes\n";
+        }
     }
     let notes: String = report.rows.iter().flat_map(notes).collect();
     if !notes.is_empty() {
@@ -142,7 +150,7 @@ fn notes(row: &Row) -> Vec<String> {
 const WIDE: u16 = 110;
 
 /// One line for each row; columns that would be empty are left out.
-fn rows(rows: &[Row], colours: bool) -> String {
+fn rows(rows: &[Row], several: bool, colours: bool) -> String {
     let calls = rows.iter().any(|r| r.call > 0);
     let groups = rows.iter().any(|r| r.group.is_some());
     let wide = table(&[]).width().is_none_or(|width| width >= WIDE);
@@ -166,7 +174,7 @@ fn rows(rows: &[Row], colours: bool) -> String {
             cells.extend([optional(row.rel_l2), optional(row.max_abs)]);
         }
         cells.push(Cell::new(number::ranges(row.ranks.iter().map(|r| u64::from(*r)))));
-        cells.push(Cell::new(row.placement.as_deref().map_or_else(String::new, printable)));
+        cells.push(Cell::new(placement(row, several)));
         table.add_row(cells);
     }
     for right in (2..3 + usize::from(calls)).chain(numbers..words) {
@@ -175,6 +183,17 @@ fn rows(rows: &[Row], colours: bool) -> String {
         }
     }
     lines(&table)
+}
+
+/// Whether the placement was made up from shapes.
+fn is_guess(row: &Row) -> bool {
+    row.placement.is_some() && row.placement_from == Some(PlacementFrom::Inferred)
+}
+
+/// `S(1)`, or `S(1)?` where nobody said so and several ranks make it a guess.
+fn placement(row: &Row, several: bool) -> String {
+    let placement = row.placement.as_deref().map_or_else(String::new, printable);
+    if several && is_guess(row) { placement + "?" } else { placement }
 }
 
 fn verdict(verdict: Option<Verdict>, colours: bool) -> Cell {

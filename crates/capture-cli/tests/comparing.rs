@@ -140,3 +140,17 @@ fn a_layouts_file_that_is_none_is_said_with_its_line() {
     let note = "ids, step 1, call 1: dim 0: expected 5, the slices add up to 4\n";
     assert!(done.stdout.contains(note), "{}", done.stdout);
 }
+
+#[test]
+fn a_placement_that_nobody_gave_is_marked() {
+    let sample = Sample::new();
+    let done = sample.command("compare", &[sample.run().to_str().unwrap()]);
+    let ids = "IDENTICAL  ids              1     0              0        0         R?\n";
+    let said = "IDENTICAL  layers.0.out     2     0      0       0        0         R\n";
+    assert!(done.stdout.contains(ids) && done.stdout.contains(said), "{}", done.stdout);
+    assert!(
+        done.stdout.contains("\n?: no placement was given, and this one fits the shapes\n"),
+        "{}",
+        done.stdout
+    );
+}
