@@ -11,7 +11,7 @@ use capture_compare::{
     report::{PlacementFrom, Row},
 };
 use comfy_table::{Cell, CellAlignment, Color};
-use std::{env, io::IsTerminal as _, path::PathBuf};
+use std::{collections::BTreeSet, env, io::IsTerminal as _, path::PathBuf};
 
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
@@ -58,8 +58,8 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
         let runs = std::iter::once(&reference).chain(&candidate);
         let colours = std::io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let mut output = Output::text(text(&report, runs, colours), &report.errors);
-        if report.rows.is_empty() {
-            output.notes.push("tpcapture: nothing to compare: the runs hold no records".to_owned());
+        if let Some(why) = nothing(&report, &reference) {
+            output.notes.push(format!("tpcapture: nothing was compared: {why}"));
         }
         output
     };
@@ -92,9 +92,31 @@ fn text<'r>(report: &Report, runs: impl Iterator<Item = &'r Run>, colours: bool)
     text
 }
 
+/// Why no row has a verdict, where none has.
+fn nothing(report: &Report, run: &Run) -> Option<&'static str> {
+    let ranks = run.entries.iter().map(|e| e.process).collect::<BTreeSet<_>>().len();
+    let placed = report.rows.iter().any(|r| r.placement.is_some());
+    report.verdict.is_none().then_some(match (report.rows.as_slice(), report.errors.as_slice()) {
+        ([], []) => "the runs hold no records",
+        ([], _) => "no record can be read",
+        _ if ranks == 1 => "the run has one rank; give a second run",
+        _ if !placed => "no tap has a placement; give them at the taps or in --layouts, or a second run",
+        _ => "no tap is held whole by several ranks; give a second run",
+    })
+}
+
 /// The verdict, where it begins, and how often there is which.
 fn headline(report: &Report) -> String {
     let Some(verdict) = report.verdict else { return "nothing was compared\n".to_owned() };
+    let rows = |n: usize| format!("{n} row{}", if n == 1 { "" } else { "s" });
+    let unchecked = report.rows.iter().filter(|r| r.verdict.is_none()).count();
+    if let (Verdict::Identical, [_]) = (verdict, report.runs.as_slice()) {
+        let equal = format!("replicas equal: {}", rows(report.rows.len() - unchecked));
+        return match unchecked {
+            0 => equal + "\n",
+            n => format!("{equal}; {} cannot be checked without a reference run\n", rows(n)),
+        };
+    }
     let mut text = verdict.to_string();
     if let Some(first) = &report.first_divergence {
         let same = |r: &&Row| {
@@ -108,8 +130,11 @@ fn headline(report: &Report) -> String {
             text += &format!("\nat {:?}: reference {reference}, candidate {candidate}", worst.index);
         }
     }
-    let counts: Vec<String> =
+    let mut counts: Vec<String> =
         report.counts.iter().filter(|c| *c.1 > 0).map(|(verdict, n)| format!("{n} {verdict}")).collect();
+    if unchecked > 0 {
+        counts.push(format!("{unchecked} not checked"));
+    }
     format!("{text}\n{}\n", counts.join(", "))
 }
 

@@ -51,8 +51,7 @@ fn overwrite(run: &Path, tensor: &str, with: &[u8]) {
 fn one_run_is_compared_across_its_ranks() {
     let sample = Sample::new();
     let text = "\
-IDENTICAL
-3 IDENTICAL
+replicas equal: 3 rows; 5 rows cannot be checked without a reference run
 
 verdict    tap           step  call  units  rel L2  max abs  ranks  placement
 -          layers.0.q       0     0                                 S(1)
@@ -135,7 +134,7 @@ fn a_layouts_file_that_is_none_is_said_with_its_line() {
     fs::write(&layouts, "[[tap]]\nmatch = \"ids\"\nplacement = \"S(0, size=5)\"\n").unwrap();
     let done = sample.command("compare", &["--layouts", &layouts]);
     assert_eq!(done.status, 1);
-    let headline = "LAYOUT, first at ids, step 1, ranks 0-1\n3 IDENTICAL, 2 LAYOUT\n";
+    let headline = "LAYOUT, first at ids, step 1, ranks 0-1\n3 IDENTICAL, 2 LAYOUT, 3 not checked\n";
     assert!(done.stdout.starts_with(headline), "{}", done.stdout);
     let note = "ids, step 1, call 1: dim 0: expected 5, the slices add up to 4\n";
     assert!(done.stdout.contains(note), "{}", done.stdout);
@@ -153,4 +152,24 @@ fn a_placement_that_nobody_gave_is_marked() {
         "{}",
         done.stdout
     );
+}
+
+#[test]
+fn nothing_compared_is_not_the_same() {
+    let sample = Sample::new();
+    let run = copy(&sample, "alone");
+    for file in fs::read_dir(&run).unwrap().map(|f| f.unwrap().path()) {
+        if file.file_name().unwrap().to_str().unwrap().starts_with("rank1.") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    // Alone, rank 0 would lack the other half of `layers.0.q`.
+    let layouts = sample.dir.path().join("layouts.toml");
+    fs::write(&layouts, "[[tap]]\nmatch = \"*\"\nplacement = \"R/dp\"\n").unwrap();
+    let done = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap()]);
+    let why = "tpcapture: nothing was compared: the run has one rank; give a second run\n";
+    assert_eq!((done.stderr.as_str(), done.status), (why, 2), "{}", done.stdout);
+    assert!(done.stdout.starts_with("nothing was compared\n\nverdict  tap"), "{}", done.stdout);
+    let json = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap(), "--json"]);
+    assert_eq!((json.status, json.stderr.as_str()), (2, ""));
 }
