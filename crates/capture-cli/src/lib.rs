@@ -7,6 +7,9 @@ mod number;
 mod run;
 mod output;
 mod progress;
+mod pattern;
+mod rows;
+mod notes;
 
 mod compare;
 mod ls;
