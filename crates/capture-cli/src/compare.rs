@@ -2,13 +2,14 @@
 
 use crate::{
     Error,
+    gaps::gaps,
     notes::{notes, place},
     number,
     output::Output,
     pattern::matching,
     progress::Progress,
     rows::rows,
-    run::Reading,
+    run::{Reading, printable},
 };
 use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, report::Row};
 use capture_core::steps::Steps;
@@ -92,6 +93,10 @@ fn text<'r>(args: &Args, report: &Report, runs: impl Iterator<Item = &'r Run>, c
     let mut text = headline(report);
     let runs: Vec<&Run> = runs.collect();
     let several = runs.iter().any(|r| r.processes.len() > 1);
+    for run in &runs {
+        let name = if runs.len() > 1 { format!("{}: ", run.path.display()) } else { String::new() };
+        text.extend(gaps(run).lines().map(|line| format!("{}{line}\n", printable(&name))));
+    }
     if runs.iter().flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
         text += "the mesh is assumed: all of the world is taken as tp\n";
     }

@@ -10,6 +10,7 @@ mod progress;
 mod pattern;
 mod rows;
 mod notes;
+mod gaps;
 
 mod compare;
 mod ls;

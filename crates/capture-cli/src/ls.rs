@@ -1,12 +1,17 @@
 //! `tpcapture ls`: what a run holds.
 
 use crate::{
-    Error, number,
+    Error,
+    gaps::gaps,
+    number,
     output::{Output, lines, table},
-    run::{RunArgs, dtype, logical_shape, printable, rank},
+    run::{RunArgs, dtype, logical_shape, printable},
 };
 use capture_compare::{FileError, Run, path_as_text};
-use capture_core::{Mesh, manifest::State};
+use capture_core::{
+    Mesh,
+    manifest::{Loss, State},
+};
 use comfy_table::CellAlignment;
 use serde::Serialize;
 use std::{
@@ -42,6 +47,8 @@ struct Process<'a> {
     end_reason: Option<&'a str>,
     lost: Option<u64>,
     refused: Option<u64>,
+    /// What was lost or refused, by tap and reason.
+    losses: &'a [Loss],
 }
 
 /// All records of one tap.
@@ -56,6 +63,8 @@ struct Tap<'a> {
     dtypes: BTreeSet<String>,
     shapes: BTreeSet<&'a [u64]>,
     placements: BTreeSet<&'a str>,
+    /// Most rows of a tensor of which only the first were kept; null where all were.
+    full_rows: Option<u64>,
     records: u64,
     bytes: u64,
 }
@@ -92,6 +101,7 @@ fn processes(run: &Run) -> Vec<Process<'_>> {
                 end_reason: manifest.and_then(|m| m.end_reason.as_deref()),
                 lost: manifest.map(|m| m.counters.lost),
                 refused: manifest.map(|m| m.counters.refused),
+                losses: manifest.map_or(&[], |m| m.losses.as_slice()),
             }
         })
         .collect()
@@ -111,6 +121,7 @@ fn taps(run: &Run) -> Vec<Tap<'_>> {
                 dtypes: BTreeSet::new(),
                 shapes: BTreeSet::new(),
                 placements: BTreeSet::new(),
+                full_rows: None,
                 records: 0,
                 bytes: 0,
             });
@@ -123,6 +134,7 @@ fn taps(run: &Run) -> Vec<Tap<'_>> {
         tap.dtypes.insert(dtype(entry));
         tap.shapes.insert(logical_shape(entry));
         tap.placements.extend(record.placement.as_deref());
+        tap.full_rows = tap.full_rows.max(record.full_rows);
         tap.records += 1;
         tap.bytes += entry.n_bytes();
     }
@@ -138,12 +150,7 @@ fn heading(run: &Run, listing: &Listing<'_>) -> String {
         counted(run.entries.len() as u64, "record", "s"),
         number::bytes(total)
     );
-    for (process, entry) in run.processes.iter().zip(&listing.processes) {
-        if let Some(lost @ 1..) = entry.lost {
-            let (rank, lost) = (rank(&process.identity), counted(lost, "record", "s"));
-            text += &format!("rank {rank} lost {lost} that were to be captured\n");
-        }
-    }
+    text += &gaps(run);
     if run.processes.iter().any(|p| p.identity.mesh.assumed) {
         text += "the mesh is assumed: all of the world is taken as tp\n";
     }
@@ -173,7 +180,7 @@ fn text(taps: &[Tap<'_>]) -> String {
             tap.calls.to_string(),
             join(ranks, "?"),
             join(tap.dtypes.iter().cloned().collect(), ""),
-            shapes(&tap.shapes),
+            shapes(&tap.shapes) + &tap.full_rows.map_or_else(String::new, |n| format!(", first rows of {n}")),
             number::bytes(tap.bytes),
             placements.join(" | "),
         ]);

@@ -53,6 +53,7 @@ fn one_run_is_compared_across_its_ranks() {
     let sample = Sample::new();
     let text = "\
 replicas equal: 3 rows; 5 rows cannot be checked without a reference run
+rank 1 did not end: still running, or killed
 
 verdict    tap           step  call  units  rel L2  max abs  ranks  placement
 -          layers.0.q       0     0                                 S(1)
