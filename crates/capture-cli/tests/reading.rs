@@ -310,3 +310,28 @@ fn ls_says_of_how_many_rows_the_first_were_kept() {
     let row = done.stdout.lines().nth(2).unwrap();
     assert!(row.contains("  [2, 1], first rows of 64  "), "{row}");
 }
+
+#[test]
+fn a_pipe_is_as_wide_as_what_goes_through_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let tap = "t.".repeat(200);
+    let identity = Identity {
+        run: "r".into(),
+        rank: Some(0),
+        world: Some(1),
+        mesh: Mesh::default(),
+        process: "7-0badcafe".into(),
+    };
+    let mut writer = SegmentWriter::new(RunDir::create(dir.path(), "r").unwrap(), identity);
+    let record = Record { tap: tap.clone(), ..sample::blank() };
+    writer.begin(&record, Dtype::U8, &[1], 1).unwrap();
+    writer.append(&[1]).unwrap();
+    writer.finish().unwrap();
+    writer.seal().unwrap();
+    let path = dir.path().to_str().unwrap();
+    for args in [vec!["ls", path], vec!["compare", path, path]] {
+        let done =
+            Command::new(env!("CARGO_BIN_EXE_tpcapture")).args(args).env("COLUMNS", "80").output().unwrap();
+        assert!(String::from_utf8(done.stdout).unwrap().contains(&tap));
+    }
+}
