@@ -1,14 +1,19 @@
 //! `tpcapture compare`: a run across its ranks, or a candidate against a reference.
 
 use crate::{
-    Error, number,
-    output::{Output, lines, table},
+    Error,
+    gaps::gaps,
+    notes::{notes, place},
+    number,
+    output::Output,
+    pattern::matching,
     progress::Progress,
+    rows::rows,
     run::{Reading, printable},
 };
 use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, report::Row};
-use comfy_table::{Cell, CellAlignment, Color};
-use std::{env, io::IsTerminal as _, path::PathBuf};
+use capture_core::steps::Steps;
+use std::{collections::BTreeSet, env, io::IsTerminal as _, ops::Range, path::PathBuf};
 
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
@@ -26,9 +31,25 @@ pub(crate) struct Args {
     /// Take SUSPECT, where nothing can be told, for no difference.
     #[arg(long)]
     allow_suspect: bool,
+    /// Report on these taps only: a tap, or a pattern such as 'model.layers.{0..3}.*'. All are compared nonetheless,
+    /// since how much rounding a tap may show depends on those before it.
+    #[arg(long, value_name = "GLOB")]
+    tap: Option<String>,
+    /// Report on these steps only: 10 or 10-20.
+    #[arg(long, value_name = "N[-M]")]
+    step: Option<Steps>,
+    /// Print every row and note, not only those around the first divergence.
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     reading: Reading,
 }
+
+/// Rows that are printed where not all are, and how many of them before the first divergence.
+const MOST_ROWS: usize = 40;
+const ROWS_BEFORE: usize = 8;
+/// Notes that are printed where not all are.
+const MOST_NOTES: usize = 20;
 
 /// Compares.
 pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
@@ -39,11 +60,12 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
     let progress = Progress::new(n_bytes(&reference) + candidate.as_ref().map_or(0, n_bytes));
     let add = |n_bytes| progress.add(n_bytes);
     let options = Options { fail_on_nan: args.fail_on_nan, progress: Some(&add) };
-    let mut report = match &candidate {
+    let report = match &candidate {
         Some(candidate) => capture_compare::compare(&reference, candidate, &layouts, options),
         None => check(&reference, &layouts, options),
     };
     drop(progress);
+    let mut report = chosen(report, args)?;
     report.runs = [Some(&args.run), args.run_b.as_ref()]
         .into_iter()
         .flatten()
@@ -54,9 +76,9 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
     } else {
         let runs = std::iter::once(&reference).chain(&candidate);
         let colours = std::io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        let mut output = Output::text(text(&report, runs, colours), &report.errors);
-        if report.rows.is_empty() {
-            output.notes.push("tpcapture: nothing to compare: the runs hold no records".to_owned());
+        let mut output = Output::text(text(args, &report, runs, colours), &report.errors);
+        if let Some(why) = nothing(&report, &reference) {
+            output.notes.push(format!("tpcapture: nothing was compared: {why}"));
         }
         output
     };
@@ -67,16 +89,29 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
     Ok(output)
 }
 
-fn text<'r>(report: &Report, runs: impl Iterator<Item = &'r Run>, colours: bool) -> String {
+fn text<'r>(args: &Args, report: &Report, runs: impl Iterator<Item = &'r Run>, colours: bool) -> String {
     let mut text = headline(report);
-    if runs.flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
+    let runs: Vec<&Run> = runs.collect();
+    let several = runs.iter().any(|r| r.processes.len() > 1);
+    for run in &runs {
+        let name = if runs.len() > 1 { format!("{}: ", run.path.display()) } else { String::new() };
+        text.extend(gaps(run).lines().map(|line| format!("{}{line}\n", printable(&name))));
+    }
+    if runs.iter().flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
         text += "the mesh is assumed: all of the world is taken as tp\n";
     }
     if !report.rows.is_empty() {
         text += "\n";
-        text += &rows(&report.rows, colours);
+        let window = if args.all { 0..report.rows.len() } else { window(report) };
+        let hidden = report.rows.len() - window.len();
+        let before = window.start;
+        text += &rows(&report.rows[window], several, colours);
+        if hidden > 0 {
+            let before = if before > 0 { format!(", {before} of them before") } else { String::new() };
+            text += &format!("… {hidden} more row{}{before}: --all\n", if hidden == 1 { "" } else { "s" });
+        }
     }
-    let notes: String = report.rows.iter().flat_map(notes).collect();
+    let notes = notes(&report.rows, if args.all { usize::MAX } else { MOST_NOTES });
     if !notes.is_empty() {
         text += "\n";
         text += &notes;
@@ -84,9 +119,67 @@ fn text<'r>(report: &Report, runs: impl Iterator<Item = &'r Run>, colours: bool)
     text
 }
 
+/// The report on the taps and steps that were asked for.
+fn chosen(report: Report, args: &Args) -> Result<Report, Error> {
+    let Report { runs, errors, mut rows, .. } = report;
+    if let (Some(wanted), false) = (&args.tap, rows.is_empty()) {
+        let mut seen = BTreeSet::new();
+        let taps: Vec<&str> = rows.iter().map(|r| r.tap.as_str()).filter(|tap| seen.insert(*tap)).collect();
+        let taps: BTreeSet<String> = matching(&taps, wanted)?.into_iter().map(str::to_owned).collect();
+        rows.retain(|r| taps.contains(&r.tap));
+    }
+    if let (Some(wanted), false) = (args.step, rows.is_empty()) {
+        let steps: BTreeSet<u64> = rows.iter().map(|r| r.step).collect();
+        rows.retain(|r| wanted.contains(r.step));
+        if rows.is_empty() {
+            let steps = number::ranges(steps);
+            return Err(Error::NotFound(format!("nothing of step {wanted}; there are steps {steps}")));
+        }
+    }
+    Ok(Report::new(runs, errors, rows))
+}
+
+/// The rows to print: some before the first divergence, or the first row that is not as it should be, and the rest
+/// after it.
+fn window(report: &Report) -> Range<usize> {
+    let n = report.rows.len();
+    let diverges = |row: &Row| {
+        report.first_divergence.as_ref().is_some_and(|first| {
+            (row.verdict >= Some(Verdict::Layout))
+                && (row.tap == first.tap && row.step == first.step && row.call == first.call)
+        })
+    };
+    let first = report.rows.iter().position(diverges);
+    let first = first.or_else(|| report.rows.iter().position(|r| r.verdict > Some(Verdict::Rounding)));
+    let start = first.unwrap_or(0).saturating_sub(ROWS_BEFORE).min(n.saturating_sub(MOST_ROWS));
+    start..n.min(start + MOST_ROWS)
+}
+
+/// Why no row has a verdict, where none has.
+fn nothing(report: &Report, run: &Run) -> Option<&'static str> {
+    let ranks = run.entries.iter().map(|e| e.process).collect::<BTreeSet<_>>().len();
+    let placed = report.rows.iter().any(|r| r.placement.is_some());
+    report.verdict.is_none().then_some(match (report.rows.as_slice(), report.errors.as_slice()) {
+        ([], []) => "the runs hold no records",
+        ([], _) => "no record can be read",
+        _ if ranks == 1 => "the run has one rank; give a second run",
+        _ if !placed => "no tap has a placement; give them at the taps or in --layouts, or a second run",
+        _ => "no tap is held whole by several ranks; give a second run",
+    })
+}
+
 /// The verdict, where it begins, and how often there is which.
 fn headline(report: &Report) -> String {
     let Some(verdict) = report.verdict else { return "nothing was compared\n".to_owned() };
+    let rows = |n: usize| format!("{n} row{}", if n == 1 { "" } else { "s" });
+    let unchecked = report.rows.iter().filter(|r| r.verdict.is_none()).count();
+    if let (Verdict::Identical, [_]) = (verdict, report.runs.as_slice()) {
+        let equal = format!("replicas equal: {}", rows(report.rows.len() - unchecked));
+        return match unchecked {
+            0 => equal + "\n",
+            n => format!("{equal}; {} cannot be checked without a reference run\n", rows(n)),
+        };
+    }
     let mut text = verdict.to_string();
     if let Some(first) = &report.first_divergence {
         let same = |r: &&Row| {
@@ -94,14 +187,17 @@ fn headline(report: &Report) -> String {
                 && r.verdict.is_some_and(|v| v >= Verdict::Layout)
         };
         text +=
-            &format!(", first at {}{}", place(&first.tap, first.step, first.call), ranks_of(&first.ranks));
+            &format!(", first at {}{}", place(&first.tap, [first.step], first.call), ranks_of(&first.ranks));
         if let Some(worst) = report.rows.iter().find(same).and_then(|r| r.worst.as_ref()) {
             let [reference, candidate] = [worst.reference, worst.candidate].map(number::float);
             text += &format!("\nat {:?}: reference {reference}, candidate {candidate}", worst.index);
         }
     }
-    let counts: Vec<String> =
+    let mut counts: Vec<String> =
         report.counts.iter().filter(|c| *c.1 > 0).map(|(verdict, n)| format!("{n} {verdict}")).collect();
+    if unchecked > 0 {
+        counts.push(format!("{unchecked} not checked"));
+    }
     format!("{text}\n{}\n", counts.join(", "))
 }
 
@@ -111,88 +207,4 @@ fn ranks_of(ranks: &[u32]) -> String {
         [one] => format!(", rank {one}"),
         several => format!(", ranks {}", number::ranges(several.iter().map(|r| u64::from(*r)))),
     }
-}
-
-/// `layers.0.q, step 3`, and the call where it is not the first.
-fn place(tap: &str, step: u64, call: u64) -> String {
-    let call = if call == 0 { String::new() } else { format!(", call {call}") };
-    format!("{}, step {step}{call}", printable(tap))
-}
-
-/// What is to be said of a row beside its numbers, a line each.
-fn notes(row: &Row) -> Vec<String> {
-    let group = row.group.as_ref().map_or_else(String::new, |g| format!(", {g}"));
-    let place = place(&row.tap, row.step, row.call) + &group;
-    let mut notes: Vec<String> = row.diagnoses.iter().map(|d| printable(&d.text)).collect();
-    let counted = |n: u64, what: &str, beyond: &str| {
-        let plural = if n == 1 { "" } else { "s" };
-        (n > 0).then(|| format!("{n} {what}{plural} {beyond}"))
-    };
-    notes.extend(counted(row.padded, "slice", "of padding left out"));
-    notes.extend(counted(row.nan, "place", "NaN on one side only"));
-    notes.extend(counted(row.both_nan, "place", "NaN on both sides"));
-    let mut lines: Vec<String> = notes.into_iter().map(|note| format!("{place}: {note}\n")).collect();
-    lines.extend(
-        row.diagnoses.iter().filter_map(|d| Some(format!("  placement = {:?}\n", d.suggest.as_ref()?))),
-    );
-    lines
-}
-
-/// A table narrower than this has to do without some numbers.
-const WIDE: u16 = 110;
-
-/// One line for each row; columns that would be empty are left out.
-fn rows(rows: &[Row], colours: bool) -> String {
-    let calls = rows.iter().any(|r| r.call > 0);
-    let groups = rows.iter().any(|r| r.group.is_some());
-    let wide = table(&[]).width().is_none_or(|width| width >= WIDE);
-    let mut header = vec!["verdict", "tap", "step"];
-    header.extend(calls.then_some("call"));
-    header.extend(groups.then_some("group"));
-    let numbers = header.len();
-    header.push("units");
-    header.extend(wide.then_some(["rel L2", "max abs"]).into_iter().flatten());
-    let words = header.len();
-    header.extend(["ranks", "placement"]);
-    let mut table = table(&header);
-    for row in rows {
-        let optional = |x: Option<f64>| Cell::new(x.map_or_else(String::new, short));
-        let tap = Cell::new(printable(&row.tap)).set_delimiter('.');
-        let mut cells = vec![verdict(row.verdict, colours), tap, Cell::new(row.step)];
-        cells.extend(calls.then(|| Cell::new(row.call)));
-        cells.extend(groups.then(|| Cell::new(row.group.as_deref().unwrap_or(""))));
-        cells.push(optional(row.max_units));
-        if wide {
-            cells.extend([optional(row.rel_l2), optional(row.max_abs)]);
-        }
-        cells.push(Cell::new(number::ranges(row.ranks.iter().map(|r| u64::from(*r)))));
-        cells.push(Cell::new(row.placement.as_deref().map_or_else(String::new, printable)));
-        table.add_row(cells);
-    }
-    for right in (2..3 + usize::from(calls)).chain(numbers..words) {
-        if let Some(column) = table.column_mut(right) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    lines(&table)
-}
-
-fn verdict(verdict: Option<Verdict>, colours: bool) -> Cell {
-    let Some(verdict) = verdict else { return Cell::new("-") };
-    let cell = Cell::new(verdict);
-    let colour = match verdict {
-        Verdict::Identical | Verdict::Rounding => Color::Green,
-        Verdict::Suspect | Verdict::Missing => Color::Yellow,
-        Verdict::Layout | Verdict::Different => Color::Red,
-    };
-    if colours { cell.fg(colour) } else { cell }
-}
-
-/// Three digits are enough to read.
-fn short(x: f64) -> String {
-    if !x.is_finite() || x == 0.0 {
-        return number::float(x);
-    }
-    let rounded: f64 = format!("{x:.2e}").parse().unwrap_or(x);
-    number::float(rounded)
 }

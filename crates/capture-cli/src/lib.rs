@@ -7,6 +7,10 @@ mod number;
 mod run;
 mod output;
 mod progress;
+mod pattern;
+mod rows;
+mod notes;
+mod gaps;
 
 mod compare;
 mod ls;

@@ -1,13 +1,18 @@
 //! `tpcapture ls`: what a run holds.
 
 use crate::{
-    Error, number,
+    Error,
+    gaps::gaps,
+    number,
     output::{Output, lines, table},
-    run::{RunArgs, dtype, logical_shape, printable, rank},
+    run::{RunArgs, dtype, logical_shape, printable},
 };
 use capture_compare::{FileError, Run, path_as_text};
-use capture_core::{Mesh, manifest::State};
-use comfy_table::CellAlignment;
+use capture_core::{
+    Mesh,
+    manifest::{Loss, State},
+};
+use comfy_table::{Cell, CellAlignment};
 use serde::Serialize;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -42,6 +47,8 @@ struct Process<'a> {
     end_reason: Option<&'a str>,
     lost: Option<u64>,
     refused: Option<u64>,
+    /// What was lost or refused, by tap and reason.
+    losses: &'a [Loss],
 }
 
 /// All records of one tap.
@@ -56,6 +63,8 @@ struct Tap<'a> {
     dtypes: BTreeSet<String>,
     shapes: BTreeSet<&'a [u64]>,
     placements: BTreeSet<&'a str>,
+    /// Most rows of a tensor of which only the first were kept; null where all were.
+    full_rows: Option<u64>,
     records: u64,
     bytes: u64,
 }
@@ -92,6 +101,7 @@ fn processes(run: &Run) -> Vec<Process<'_>> {
                 end_reason: manifest.and_then(|m| m.end_reason.as_deref()),
                 lost: manifest.map(|m| m.counters.lost),
                 refused: manifest.map(|m| m.counters.refused),
+                losses: manifest.map_or(&[], |m| m.losses.as_slice()),
             }
         })
         .collect()
@@ -111,6 +121,7 @@ fn taps(run: &Run) -> Vec<Tap<'_>> {
                 dtypes: BTreeSet::new(),
                 shapes: BTreeSet::new(),
                 placements: BTreeSet::new(),
+                full_rows: None,
                 records: 0,
                 bytes: 0,
             });
@@ -123,6 +134,7 @@ fn taps(run: &Run) -> Vec<Tap<'_>> {
         tap.dtypes.insert(dtype(entry));
         tap.shapes.insert(logical_shape(entry));
         tap.placements.extend(record.placement.as_deref());
+        tap.full_rows = tap.full_rows.max(record.full_rows);
         tap.records += 1;
         tap.bytes += entry.n_bytes();
     }
@@ -138,12 +150,7 @@ fn heading(run: &Run, listing: &Listing<'_>) -> String {
         counted(run.entries.len() as u64, "record", "s"),
         number::bytes(total)
     );
-    for (process, entry) in run.processes.iter().zip(&listing.processes) {
-        if let Some(lost @ 1..) = entry.lost {
-            let (rank, lost) = (rank(&process.identity), counted(lost, "record", "s"));
-            text += &format!("rank {rank} lost {lost} that were to be captured\n");
-        }
-    }
+    text += &gaps(run);
     if run.processes.iter().any(|p| p.identity.mesh.assumed) {
         text += "the mesh is assumed: all of the world is taken as tp\n";
     }
@@ -154,36 +161,64 @@ fn counted(n: u64, what: &str, plural: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { plural })
 }
 
+const COLUMNS: [&str; 8] = ["tap", "steps", "calls", "ranks", "dtype", "shape", "bytes", "placement"];
+/// Columns that a narrow terminal does without, the first to go first.
+const DISPENSABLE: [&str; 4] = ["calls", "bytes", "dtype", "steps"];
+
 fn text(taps: &[Tap<'_>]) -> String {
     if taps.is_empty() {
         return String::new();
     }
-    let mut table = table(&["tap", "steps", "calls", "ranks", "dtype", "shape", "bytes", "placement"]);
-    for tap in taps {
-        let join = |texts: Vec<String>, missing: &str| {
-            if texts.is_empty() { missing.into() } else { texts.join(" ") }
-        };
-        let known = number::ranges(tap.ranks.iter().flatten().map(|r| u64::from(*r)));
-        let unknown = tap.ranks.contains(&None).then(|| "?".to_owned());
-        let ranks: Vec<_> = Some(known).filter(|k| !k.is_empty()).into_iter().chain(unknown).collect();
-        let placements: Vec<_> = tap.placements.iter().map(|p| printable(p)).collect();
-        table.add_row([
-            printable(tap.tap),
-            number::ranges(tap.steps.iter().copied()),
-            tap.calls.to_string(),
-            join(ranks, "?"),
-            join(tap.dtypes.iter().cloned().collect(), ""),
-            shapes(&tap.shapes),
-            number::bytes(tap.bytes),
-            placements.join(" | "),
-        ]);
+    let rows: Vec<[String; COLUMNS.len()]> = taps.iter().map(row).collect();
+    let columns = kept(&rows, table(&[]).width());
+    let mut table = table(&columns.iter().map(|c| COLUMNS[*c]).collect::<Vec<_>>());
+    for row in &rows {
+        // A name that is still too long is broken at its dots.
+        let cell = |c: &usize| Cell::new(&row[*c]).set_delimiter(if *c == 0 { '.' } else { ' ' });
+        table.add_row(columns.iter().map(cell));
     }
-    for right in [2, 6] {
-        if let Some(column) = table.column_mut(right) {
+    for (at, column) in columns.iter().enumerate() {
+        if let ("calls" | "bytes", Some(column)) = (COLUMNS[*column], table.column_mut(at)) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     lines(&table)
+}
+
+/// The columns that are printed, so that the table is as wide as the terminal at most.
+fn kept(rows: &[[String; COLUMNS.len()]], width: Option<u16>) -> Vec<usize> {
+    let mut kept: Vec<usize> = (0..COLUMNS.len()).collect();
+    let of = |c: usize| {
+        let cells = rows.iter().map(|row| row[c].chars().count()).max();
+        cells.unwrap_or(0).max(COLUMNS[c].len()) + 2
+    };
+    for dispensable in DISPENSABLE {
+        let all: usize = kept.iter().map(|c| of(*c)).sum();
+        if width.is_none_or(|width| all <= usize::from(width)) {
+            break;
+        }
+        kept.retain(|c| COLUMNS[*c] != dispensable);
+    }
+    kept
+}
+
+fn row(tap: &Tap<'_>) -> [String; COLUMNS.len()] {
+    let join =
+        |texts: Vec<String>, missing: &str| if texts.is_empty() { missing.into() } else { texts.join(" ") };
+    let known = number::ranges(tap.ranks.iter().flatten().map(|r| u64::from(*r)));
+    let unknown = tap.ranks.contains(&None).then(|| "?".to_owned());
+    let ranks: Vec<_> = Some(known).filter(|k| !k.is_empty()).into_iter().chain(unknown).collect();
+    let placements: Vec<_> = tap.placements.iter().map(|p| printable(p)).collect();
+    [
+        printable(tap.tap),
+        number::ranges(tap.steps.iter().copied()),
+        tap.calls.to_string(),
+        join(ranks, "?"),
+        join(tap.dtypes.iter().cloned().collect(), ""),
+        shapes(&tap.shapes) + &tap.full_rows.map_or_else(String::new, |n| format!(", first rows of {n}")),
+        number::bytes(tap.bytes),
+        placements.join(" | "),
+    ]
 }
 
 /// One shape, or for each number of dims the smallest and largest size of each: `[1..512, 128]`.
@@ -206,6 +241,22 @@ fn shapes(shapes: &BTreeSet<&[u64]>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_terminal_does_without_some_columns() {
+        let row =
+            |tap: &str| [tap, "1-3", "1", "0-1", "F32", "[4, 256]", "24 KiB", "S(-1)"].map(str::to_owned);
+        let columns = |tap: &str, width| {
+            kept(&[row(tap)], width).into_iter().map(|c| COLUMNS[c]).collect::<Vec<_>>().join(" ")
+        };
+        // With their gaps the columns but the first take 7 + 7 + 7 + 7 + 10 + 8 + 11 = 57.
+        let all = "tap steps calls ranks dtype shape bytes placement";
+        assert_eq!(columns(&"t".repeat(21), Some(80)), all);
+        assert_eq!(columns(&"t".repeat(500), None), all);
+        assert_eq!(columns(&"t".repeat(22), Some(80)), "tap steps ranks dtype shape bytes placement");
+        assert_eq!(columns(&"t".repeat(36), Some(80)), "tap steps ranks dtype shape placement");
+        assert_eq!(columns(&"t".repeat(60), Some(80)), "tap ranks shape placement");
+    }
 
     #[test]
     fn shapes_that_vary_are_ranges() {

@@ -4,13 +4,14 @@ use crate::{
     Error,
     number::{self, float, value},
     output::{Output, lines, table},
+    pattern::matching,
     run::{RunArgs, dtype, logical_shape, printable, rank},
 };
 use capture_compare::{
     Entry, FileError, Run, path_as_text,
     summary::{BINS, Summary, summarise},
 };
-use capture_core::{Dtype, Identity, Record, ranks::RankSet, select::Globs};
+use capture_core::{Dtype, Identity, Record, ranks::RankSet};
 use comfy_table::CellAlignment;
 use serde::Serialize;
 use std::{collections::BTreeSet, path::Path};
@@ -65,7 +66,7 @@ pub(crate) fn show(args: &Args) -> Result<Output, Error> {
     let run = args.run.open()?;
     let (mut text, mut records) = (String::new(), Vec::new());
     let mut first_missing = None;
-    for tap in taps(&run, &args.tap)? {
+    for tap in matching(&taps(&run), &args.tap)? {
         let rows = match rows(&run, args, tap) {
             // Of several taps some may lack the step.
             Err(error @ Error::NotFound(_)) => {
@@ -88,35 +89,10 @@ pub(crate) fn show(args: &Args) -> Result<Output, Error> {
     Ok(Output::text(text, &run.errors))
 }
 
-/// The tap of that name, else those that the pattern names, in capture order.
-fn taps<'a>(run: &'a Run, wanted: &str) -> Result<Vec<&'a str>, Error> {
+/// The run's taps, in capture order.
+fn taps(run: &Run) -> Vec<&str> {
     let mut seen = BTreeSet::new();
-    let all = || run.entries.iter().map(|e| e.record.tap.as_str());
-    let unique: Vec<&str> = all().filter(|tap| seen.insert(*tap)).collect();
-    if let Some(exact) = unique.iter().find(|tap| **tap == wanted) {
-        return Ok(vec![*exact]);
-    }
-    let globs = wanted.parse::<Globs>().ok();
-    let matching: Vec<&str> =
-        unique.iter().copied().filter(|tap| globs.as_ref().is_some_and(|g| g.matches(tap))).collect();
-    if matching.is_empty() {
-        let like: Vec<_> = unique.iter().filter(|tap| tap.contains(wanted)).collect();
-        let hint = match (like.as_slice(), unique.as_slice()) {
-            (_, []) => "the run has no records".to_owned(),
-            ([], some) => format!("there are {}", quoted(some.iter())),
-            (like, _) => format!("did you mean {}", quoted(like.iter().copied())),
-        };
-        return Err(Error::NotFound(format!("no tap matches {wanted:?}; {hint}")));
-    }
-    Ok(matching)
-}
-
-/// The first few names.
-fn quoted<'a>(names: impl ExactSizeIterator<Item = &'a &'a str>) -> String {
-    const FEW: usize = 5;
-    let more = names.len().saturating_sub(FEW);
-    let few: Vec<_> = names.take(FEW).map(|name| format!("{name:?}")).collect();
-    few.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+    run.entries.iter().map(|e| e.record.tap.as_str()).filter(|tap| seen.insert(*tap)).collect()
 }
 
 /// A tap's records of one step and call.

@@ -4,6 +4,7 @@
 
 mod sample;
 
+use capture_core::{Dtype, Identity, Mesh, Record, RunDir, SegmentWriter};
 use sample::{Done, Sample, tpcapture};
 use serde_json::{Value, json};
 use std::{fs, path::Path};
@@ -51,8 +52,8 @@ fn overwrite(run: &Path, tensor: &str, with: &[u8]) {
 fn one_run_is_compared_across_its_ranks() {
     let sample = Sample::new();
     let text = "\
-IDENTICAL
-3 IDENTICAL
+replicas equal: 3 rows; 5 rows cannot be checked without a reference run
+rank 1 did not end: still running, or killed
 
 verdict    tap           step  call  units  rel L2  max abs  ranks  placement
 -          layers.0.q       0     0                                 S(1)
@@ -64,14 +65,10 @@ IDENTICAL  layers.0.out     1     0      0       0        0         R
 -          layers.0.q       2     0                                 S(1)
 IDENTICAL  layers.0.out     2     0      0       0        0         R
 
-layers.0.q, step 0: slices join to [2, 8]
-layers.0.out, step 0: 1 place NaN on both sides
-layers.0.q, step 1: slices join to [2, 8]
-layers.0.out, step 1: 1 place NaN on both sides
+layers.0.q, steps 0-2: slices join to [2, 8]
+layers.0.out, steps 0-2: 1 place NaN on both sides
 ids, step 1: equal on all ranks
 ids, step 1, call 1: equal on all ranks
-layers.0.q, step 2: slices join to [2, 8]
-layers.0.out, step 2: 1 place NaN on both sides
 ";
     check(&sample.command("compare", &[]), 0, text, "");
     assert_eq!(sample.command("compare", &["--fail-on-nan"]).status, 1);
@@ -135,8 +132,92 @@ fn a_layouts_file_that_is_none_is_said_with_its_line() {
     fs::write(&layouts, "[[tap]]\nmatch = \"ids\"\nplacement = \"S(0, size=5)\"\n").unwrap();
     let done = sample.command("compare", &["--layouts", &layouts]);
     assert_eq!(done.status, 1);
-    let headline = "LAYOUT, first at ids, step 1, ranks 0-1\n3 IDENTICAL, 2 LAYOUT\n";
+    let headline = "LAYOUT, first at ids, step 1, ranks 0-1\n3 IDENTICAL, 2 LAYOUT, 3 not checked\n";
     assert!(done.stdout.starts_with(headline), "{}", done.stdout);
     let note = "ids, step 1, call 1: dim 0: expected 5, the slices add up to 4\n";
     assert!(done.stdout.contains(note), "{}", done.stdout);
+}
+
+#[test]
+fn a_placement_that_nobody_gave_is_marked() {
+    let sample = Sample::new();
+    let done = sample.command("compare", &[sample.run().to_str().unwrap()]);
+    let ids = "IDENTICAL  ids              1     0              0        0         R?\n";
+    let said = "IDENTICAL  layers.0.out     2     0      0       0        0         R\n";
+    assert!(done.stdout.contains(ids) && done.stdout.contains(said), "{}", done.stdout);
+    assert!(
+        done.stdout.contains("\n?: no placement was given, and this one fits the shapes\n"),
+        "{}",
+        done.stdout
+    );
+}
+
+#[test]
+fn nothing_compared_is_not_the_same() {
+    let sample = Sample::new();
+    let run = copy(&sample, "alone");
+    for file in fs::read_dir(&run).unwrap().map(|f| f.unwrap().path()) {
+        if file.file_name().unwrap().to_str().unwrap().starts_with("rank1.") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    // Alone, rank 0 would lack the other half of `layers.0.q`.
+    let layouts = sample.dir.path().join("layouts.toml");
+    fs::write(&layouts, "[[tap]]\nmatch = \"*\"\nplacement = \"R/dp\"\n").unwrap();
+    let done = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap()]);
+    let why = "tpcapture: nothing was compared: the run has one rank; give a second run\n";
+    assert_eq!((done.stderr.as_str(), done.status), (why, 2), "{}", done.stdout);
+    assert!(done.stdout.starts_with("nothing was compared\n\nverdict  tap"), "{}", done.stdout);
+    let json = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap(), "--json"]);
+    assert_eq!((json.status, json.stderr.as_str()), (2, ""));
+}
+
+/// A run of one rank, 100 steps of `t`, whose value at step `odd` is another.
+fn hundred(dir: &Path, name: &str, odd: u64) {
+    let mesh = Mesh::from_sizes("tp=1", 0).unwrap();
+    let process = "7-0badcafe".to_owned();
+    let identity = Identity { run: name.into(), rank: Some(0), world: Some(1), mesh, process };
+    let mut writer = SegmentWriter::new(RunDir::create(dir, name).unwrap(), identity);
+    for step in 0..100 {
+        let value = if step == odd { 7u8 } else { 1 };
+        let record = Record { tap: "t".into(), step, seq: step, ..sample::blank() };
+        writer.begin(&record, Dtype::U8, &[1], 1).unwrap();
+        writer.append(&[value]).unwrap();
+        writer.finish().unwrap();
+    }
+    writer.seal().unwrap();
+}
+
+#[test]
+fn rows_are_printed_around_the_first_divergence() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, odd) in [("a", 100), ("b", 50), ("c", 98)] {
+        hundred(dir.path(), name, odd);
+    }
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    // The steps in the table, and what stands below it.
+    let steps = |b: &str, more: &[&str]| {
+        let done = tpcapture([&["compare", &at("a"), &at(b)], more].concat());
+        let text = done.stdout;
+        let table = text.lines().skip_while(|l| !l.starts_with("verdict")).skip(1);
+        let rows: Vec<_> = table.clone().take_while(|l| l.contains("  t ")).collect();
+        let step = |row: &str| row.split_whitespace().nth(2).unwrap().to_owned();
+        let rest = table.skip(rows.len()).collect::<Vec<_>>().join("|");
+        (step(rows[0]), step(rows[rows.len() - 1]), rest, done.status)
+    };
+    let expect =
+        |first: &str, last: &str, rest: &str, status| (first.into(), last.into(), rest.into(), status);
+    assert_eq!(steps("b", &[]), expect("42", "81", "… 60 more rows, 42 of them before: --all", 1));
+    assert_eq!(steps("c", &[]), expect("60", "99", "… 60 more rows, 60 of them before: --all", 1));
+    assert_eq!(steps("a", &[]), expect("0", "39", "… 60 more rows: --all", 0));
+    assert_eq!(steps("b", &["--all"]), expect("0", "99", "", 1));
+    assert_eq!(steps("b", &["--step", "50-51"]), expect("50", "51", "", 1));
+    assert_eq!(steps("b", &["--step", "3", "--tap", "{t,u}"]), expect("3", "3", "", 0));
+    let json = tpcapture(["compare", &at("a"), &at("b"), "--json", "--step", "10-70"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["rows"].as_array().unwrap().len(), 61);
+    let none = tpcapture(["compare", &at("a"), &at("b"), "--step", "200"]);
+    check(&none, 2, "", "tpcapture: nothing of step 200; there are steps 0-99\n");
+    let none = tpcapture(["compare", &at("a"), &at("b"), "--tap", "u"]);
+    check(&none, 2, "", "tpcapture: no tap matches \"u\"; there are \"t\"\n");
 }

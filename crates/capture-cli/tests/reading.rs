@@ -4,6 +4,7 @@
 
 mod sample;
 
+use capture_core::{Dtype, Identity, Mesh, Record, RunDir, SegmentWriter};
 use sample::{Done, Sample, tpcapture};
 use serde_json::{Value, json};
 use std::{
@@ -30,6 +31,7 @@ fn ls_lists_taps_in_capture_order() {
     let sample = Sample::new();
     let text = "\
 r: 2 processes, 16 records, 208 B
+rank 1 did not end: still running, or killed
 tap           steps  calls  ranks  dtype  shape   bytes  placement
 layers.0.q    0-2        1  0-1    BF16   [2, 4]   96 B  S(1)
 layers.0.out  0-2        1  0-1    F32    [1..3]   48 B  R
@@ -39,10 +41,10 @@ ids           1          2  0-1    I64    [2]      64 B
 
     let found = json(&sample.command("ls", &["--json"]), 0);
     let ids = json!({"tap": "ids", "steps": [1], "calls": 2, "ranks": [0, 1], "dtypes": ["I64"], "shapes": [[2]],
-        "placements": [], "records": 4, "bytes": 64});
+        "placements": [], "full_rows": null, "records": 4, "bytes": 64});
     assert_eq!((&found["taps"][2], &found["errors"]), (&ids, &json!([])));
     let rank1 = json!({"rank": 1, "world": 2, "process": "43-0badcafe", "records": 8, "bytes": 104, "state": null,
-        "end_reason": null, "lost": null, "refused": null,
+        "end_reason": null, "lost": null, "refused": null, "losses": [],
         "mesh": {"dims": [{"name": "tp", "coord": 1, "size": 2}], "assumed": false}});
     assert_eq!(found["processes"][1], rank1);
 }
@@ -50,23 +52,51 @@ ids           1          2  0-1    I64    [2]      64 B
 #[test]
 fn ls_tells_of_losses_and_of_what_was_assumed() {
     let sample = Sample::new();
-    let manifest = r#"{"tpcapture":"1","run":"r","rank":5,"world":8,"mesh":{"dims":[{"name":"tp","coord":5,
-        "size":8}],"assumed":true},"identity_from":"RANK","process":{"id":"9-0badcafe","pid":9,"host":"h",
-        "program":"p"},"versions":{},"config":{},"started_ns":1,"ended_ns":2,"state":"ended",
-        "end_reason":"budget reached: 10 GiB","counters":{"records":0,"bytes":0,"segments":0,"lost":3,"refused":1},
-        "losses":[],"rules":[],"last_error":null}"#;
-    fs::write(sample.run().join("rank5.tp5of8.pid9-0badcafe.json"), manifest).unwrap();
+    let manifest = |rank: u32, pid: u32, state: &str, reason: &str, lost: u64, losses: &str| {
+        let text = format!(
+            r#"{{"tpcapture":"1","run":"r","rank":{rank},"world":8,"mesh":{{"dims":[{{"name":"tp","coord":{rank},
+            "size":8}}],"assumed":true}},"identity_from":"RANK","process":{{"id":"{pid}-0badcafe","pid":{pid},
+            "host":"h","program":"p"}},"versions":{{}},"config":{{}},"started_ns":1,"ended_ns":2,"state":"{state}",
+            "end_reason":{reason},"counters":{{"records":0,"bytes":0,"segments":0,"lost":{lost},"refused":3}},
+            "losses":[{losses}],"rules":[],"last_error":null}}"#
+        );
+        fs::write(sample.run().join(format!("rank{rank}.tp{rank}of8.pid{pid}-0badcafe.json")), text).unwrap();
+    };
+    let refused = r#"{"tap":"s.q","reason":"its layout is torch.sparse_coo","count":3}"#;
+    let budget = r#""budget reached: 10 GiB""#;
+    manifest(4, 14, "ended", budget, 0, refused);
+    manifest(5, 15, "ended", budget, 0, refused);
+    manifest(6, 16, "ended", r#""steps done""#, 4, "");
+    manifest(7, 17, "capturing", "null", 0, refused);
+    manifest(7, 27, "ended", r#""off""#, 0, refused);
     let text = sample.command("ls", &[]).stdout;
-    let heading: Vec<_> = text.lines().take(3).collect();
+    let heading: Vec<_> = text.lines().take(7).collect();
     let expected = [
-        "r: 3 processes, 16 records, 208 B",
-        "rank 5 lost 3 records that were to be captured",
+        "r: 7 processes, 16 records, 208 B",
+        "ranks 1,7 did not end: still running, or killed",
+        "ranks 4-5 ended early: budget reached: 10 GiB",
+        "refused: s.q ×12: its layout is torch.sparse_coo (ranks 4-5,7)",
+        "lost or refused: 7 records (rank 6)",
+        "rank 7 is here in two processes; the later one is used",
         "the mesh is assumed: all of the world is taken as tp",
     ];
     assert_eq!(heading, expected);
+    let compared = sample.command("compare", &[]).stdout;
+    assert!(compared.contains("\nranks 4-5 ended early: budget reached: 10 GiB\n"), "{compared}");
     let process = &json(&sample.command("ls", &["--json"]), 0)["processes"][2];
-    let expected = [json!("ended"), json!("budget reached: 10 GiB"), json!(3), json!(1)];
+    let expected = [json!("ended"), json!("budget reached: 10 GiB"), json!(0), json!(3)];
     assert_eq!(["state", "end_reason", "lost", "refused"].map(|key| process[key].clone()), expected);
+    let loss = json!([{"tap": "s.q", "reason": "its layout is torch.sparse_coo", "count": 3}]);
+    assert_eq!(process["losses"], loss);
+    // More than can be told: the most come first.
+    let ten: Vec<_> =
+        (1..=10).map(|n| format!(r#"{{"tap":"t{n}","reason":"ring full","count":{n}}}"#)).collect();
+    manifest(6, 16, "ended", r#""steps done""#, 55, &ten.join(","));
+    let text = sample.command("ls", &[]).stdout;
+    let lines: Vec<_> = text.lines().skip(3).take(10).collect();
+    assert_eq!(lines[0], "refused: s.q ×12: its layout is torch.sparse_coo (ranks 4-5,7)");
+    assert_eq!(lines[1], "lost or refused: t10 ×10: ring full (rank 6)");
+    assert_eq!(lines[7..9], ["lost or refused: t4 ×4: ring full (rank 6)", "… 3 more: ls --json"]);
 }
 
 #[test]
@@ -261,5 +291,47 @@ fn names_that_are_no_text_are_printed_as_text() {
         let text = done(&[]);
         assert_eq!(text.status, 2, "{command}");
         assert!(text.stderr.contains("rank0\\u{1b}[2J\u{fffd}.json"), "{command}: {}", text.stderr);
+    }
+}
+
+#[test]
+fn ls_says_of_how_many_rows_the_first_were_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let mesh = Mesh::from_sizes("tp=1", 0).unwrap();
+    let process = "7-0badcafe".to_owned();
+    let identity = Identity { run: "r".into(), rank: Some(0), world: Some(1), mesh, process };
+    let mut writer = SegmentWriter::new(RunDir::create(dir.path(), "r").unwrap(), identity);
+    let record = Record { tap: "h".into(), full_rows: Some(64), ..sample::blank() };
+    writer.begin(&record, Dtype::U8, &[2, 1], 2).unwrap();
+    writer.append(&[1, 2]).unwrap();
+    writer.finish().unwrap();
+    writer.seal().unwrap();
+    let done = tpcapture(["ls", dir.path().to_str().unwrap()]);
+    let row = done.stdout.lines().nth(2).unwrap();
+    assert!(row.contains("  [2, 1], first rows of 64  "), "{row}");
+}
+
+#[test]
+fn a_pipe_is_as_wide_as_what_goes_through_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let tap = "t.".repeat(200);
+    let identity = Identity {
+        run: "r".into(),
+        rank: Some(0),
+        world: Some(1),
+        mesh: Mesh::default(),
+        process: "7-0badcafe".into(),
+    };
+    let mut writer = SegmentWriter::new(RunDir::create(dir.path(), "r").unwrap(), identity);
+    let record = Record { tap: tap.clone(), ..sample::blank() };
+    writer.begin(&record, Dtype::U8, &[1], 1).unwrap();
+    writer.append(&[1]).unwrap();
+    writer.finish().unwrap();
+    writer.seal().unwrap();
+    let path = dir.path().to_str().unwrap();
+    for args in [vec!["ls", path], vec!["compare", path, path]] {
+        let done =
+            Command::new(env!("CARGO_BIN_EXE_tpcapture")).args(args).env("COLUMNS", "80").output().unwrap();
+        assert!(String::from_utf8(done.stdout).unwrap().contains(&tap));
     }
 }

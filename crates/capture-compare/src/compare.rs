@@ -165,7 +165,12 @@ impl<'r> Work<'_, 'r> {
                 file => file,
             })
         };
-        let [a, b] = matched([assemble(0, a)?, assemble(1, b)?])?;
+        let tensors = [assemble(0, a)?, assemble(1, b)?];
+        if from == [PlacementFrom::Inferred; 2] {
+            no_replicas([&tensors[0].whole, &tensors[1].whole])
+                .map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
+        }
+        let [a, b] = matched(tensors)?;
         for (side, placements) in placements.iter().enumerate() {
             self.note_absent(row, side, groups[side], placements);
         }
@@ -211,6 +216,35 @@ impl<'r> Work<'_, 'r> {
             row.ranks = self.ranks(side, group);
         }
     }
+}
+
+/// What to say where equal shapes alone made replicas of ranks that hold other bits: those of a partial sum look the
+/// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong.
+fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
+    let mut found = None;
+    for (side, whole) in sides.into_iter().enumerate() {
+        let others = whole.alternatives();
+        match others.iter().find(|other| !same_bits(whole, other)) {
+            None if !others.is_empty() => return None,
+            None => {}
+            Some(other) => {
+                let own = |of: &Whole<'_>, not: &Whole<'_>| {
+                    let not = not.picked();
+                    let parts: Vec<usize> = of.picked().into_iter().filter(|p| !not.contains(p)).collect();
+                    of.ranks(&parts).first().copied().unwrap_or_default()
+                };
+                let [a, b] = [own(whole, other), own(other, whole)];
+                found.get_or_insert_with(|| {
+                    format!(
+                        "{}: no placement was given; taken as R, but ranks {a} and {b} differ: is it P? say \
+                         placement=\"P\" at the tap or in --layouts (\"R\" where they are meant to be equal)",
+                        SIDES[side]
+                    )
+                });
+            }
+        }
+    }
+    found
 }
 
 /// Both sides cut to the rows that both kept, if their shapes and dtypes can be compared.

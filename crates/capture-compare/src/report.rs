@@ -156,13 +156,13 @@ impl Report {
     }
 
     /// The command's exit status: 0 same, 1 different, 2 could not be done. A difference outweighs what could
-    /// not be read; nothing to compare is not the same.
+    /// not be read; nothing compared is not the same.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self.verdict {
             Some(verdict) if verdict > Verdict::Rounding => 1,
-            _ if !self.errors.is_empty() || self.rows.is_empty() => 2,
-            _ => 0,
+            Some(_) if self.errors.is_empty() => 0,
+            _ => 2,
         }
     }
 }
@@ -195,6 +195,7 @@ mod tests {
         check(&[("a", Some(Identical)), ("b", Some(Rounding)), ("c", None)], false, None, 0);
         check(&[("a", Some(Identical))], true, None, 2);
         check(&[("a", different)], true, Some("a"), 1);
+        check(&[("a", None)], false, None, 2);
         check(&[], false, None, 2);
     }
 

@@ -108,7 +108,7 @@ fn nans_are_counted_and_fail_where_asked() {
     let tensors = [Tensor::f32(0, "h", &[3], &[f32::NAN, 1.0, f32::NAN])];
     let recorded = record("tp=1", &tensors);
     let report = check(&recorded.run, &Layouts::default(), Options::default());
-    assert_eq!((report.rows[0].both_nan, report.verdict, report.exit_status()), (2, None, 0));
+    assert_eq!((report.rows[0].both_nan, report.verdict, report.exit_status()), (2, None, 2));
     let strict = Options { fail_on_nan: true, ..Options::default() };
     let report = check(&recorded.run, &Layouts::default(), strict);
     assert_eq!((report.verdict, report.exit_status()), (Some(Verdict::Different), 1));

@@ -77,16 +77,29 @@ fn interleaved_groups_cut_as_halves_are_different() {
     check(&rows(&whole, "tp=2", &wrong), Verdict::Different, &[0, 1], Some(&[1, 0]));
 }
 
-/// U07: partial sums passed off as replicas differ between ranks; declared as what they are they add up.
+/// U07: partial sums passed off as replicas differ between ranks; declared as what they are they add up. Where nobody
+/// said anything that is a placement to be given, and no fault of the numbers.
 #[test]
 fn a_skipped_reduction_is_different_and_a_declared_sum_is_not() {
     let whole = [Tensor::f32(0, "y", &[2, 2], &[1., 2., 3., 4.])];
     let parts =
         [Tensor::f32(0, "y", &[2, 2], &[0.5, 2., 1., 4.]), Tensor::f32(1, "y", &[2, 2], &[0.5, 0., 2., 0.])];
+    let wrong = rows(&whole, "tp=2", &parts.clone().map(|p| p.placed("R")));
+    check(&wrong, Verdict::Different, &[0, 1], Some(&[1, 1]));
+    assert_eq!(text(&wrong), "candidate: rank 1 does not hold what rank 0 does");
     let undeclared = rows(&whole, "tp=2", &parts);
-    check(&undeclared, Verdict::Different, &[0, 1], Some(&[1, 1]));
+    check(&undeclared, Verdict::Layout, &[0, 1], None);
     assert_eq!(undeclared[0].placement.as_deref(), Some("R"));
-    assert_eq!(text(&undeclared), "candidate: rank 1 does not hold what rank 0 does");
+    assert_eq!(
+        text(&undeclared),
+        "candidate: no placement was given; taken as R, but ranks 0 and 1 differ: is it P? say placement=\"P\" at the \
+         tap or in --layouts (\"R\" where they are meant to be equal)"
+    );
+    // The reference's two ranks agree, so that the tap is of replicas, and one is wrong.
+    let twins = [0, 1].map(|rank| Tensor::f32(rank, "y", &[2, 2], &[0.5, 2., 1., 4.]));
+    let (a, b) = (record("tp=2", &twins), record("tp=2", &parts));
+    let one_wrong = compare(&a.run, &b.run, &Layouts::default(), Options::default()).rows;
+    check(&one_wrong, Verdict::Different, &[1], Some(&[1, 1]));
     let declared = rows(&whole, "tp=2", &parts.map(|p| p.placed("P")));
     check(&declared, Verdict::Identical, &[], None);
 }

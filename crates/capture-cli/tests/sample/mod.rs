@@ -97,7 +97,7 @@ fn bf16(x: u32) -> [u8; 2] {
     [a, b]
 }
 
-fn blank() -> Record {
+pub(crate) fn blank() -> Record {
     Record {
         tap: String::new(),
         step: 0,
