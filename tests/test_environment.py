@@ -117,7 +117,7 @@ def test_steps(rank: Launch, steps: str, captured: list[int], ends: bool) -> Non
 
 
 def test_the_budget_ends_the_capture(rank: Launch) -> None:
-    """A step is 2 x (48 + 64) bytes and a header of 64 KiB: after 4 steps there are 104 left, enough for 48 and no more."""
+    """A step is 2 x (48 + 64) bytes and a header of 64 KiB: after 4 there are 104 bytes left, for one of 48 alone."""
     code = FLUSHED.replace("    tpcapture.step()", "    tpcapture.step()\n    tpcapture.flush()")
     done = rank(code, TPCAPTURE="1", TPCAPTURE_BUDGET="263144")
     reason = (
