@@ -26,7 +26,9 @@ print(json.dumps([status["counters"]["records"], status["losses"], status["end_r
         (1 << 17, 3 << 20, "write a record"),  # In pieces, most of which find no place in the ring.
     ],
 )
-def test_a_record_that_the_disk_refuses_is_counted_once(rank: Launch, limit: int, size: int, what: str) -> None:
+def test_a_record_that_the_disk_refuses_is_counted_once(
+    rank: Launch, limit: int, size: int, what: str
+) -> None:
     done = rank(CODE, TPCAPTURE="1", TPCAPTURE_RING="1MiB", LIMIT=str(limit), SIZE=str(size))
     records, losses, end_reason = json.loads(done.stdout)
     assert records == 1
