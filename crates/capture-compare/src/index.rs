@@ -43,7 +43,7 @@ pub struct Index<'r> {
     /// The run.
     pub run: &'r Run,
     firings: HashMap<Firing, Vec<usize>>,
-    /// Notes on firings that two processes of one rank recorded.
+    /// Notes on firings that two processes of one rank recorded, or that two taps became by renaming.
     restarts: HashMap<Firing, String>,
     /// Processes that ever recorded a tap.
     taps: HashMap<String, BTreeSet<usize>>,
@@ -78,7 +78,17 @@ impl<'r> Index<'r> {
                 entries.push(i);
                 continue;
             };
-            let other = run.entries[entries[twin]].process;
+            let other = &run.entries[entries[twin]];
+            if other.process == entry.process {
+                // One process records a firing once: the layouts file renames two of its taps to one name.
+                let note = format!(
+                    "the layouts file gives {:?} and {:?} one name: used the first, left the second out",
+                    other.record.tap, record.tap
+                );
+                index.restarts.insert(firing, note);
+                continue;
+            }
+            let other = other.process;
             let later = if started[entry.process] > started[other] { entry.process } else { other };
             if later == entry.process {
                 entries[twin] = i;
@@ -117,7 +127,7 @@ impl<'r> Index<'r> {
         (firing.step, stage, seq)
     }
 
-    /// What is to be said of a firing that two processes of one rank recorded.
+    /// What is to be said of a firing that two processes of one rank recorded, or that two taps became by renaming.
     #[must_use]
     pub fn restart(&self, firing: &Firing) -> Option<&str> {
         self.restarts.get(firing).map(String::as_str)

@@ -406,6 +406,20 @@ fn the_first_divergence_is_in_capture_order() {
     assert_eq!(report.counts[&Verdict::Different], 2);
 }
 
+/// Two taps renamed to one name are no restart: the second is left out, and it is said.
+#[test]
+fn taps_that_are_renamed_to_one_name_are_said() {
+    let tap = |tap, x: f32| Tensor::f32(0, tap, &[1], &[x]);
+    let a = record("tp=1", &[tap("q", 1.0)]);
+    let b = record("tp=1", &[tap("q", 1.0), tap("k", 3.0)]);
+    let report = with_layouts(&a.run, &b.run, "[rename]\n\"k\" = \"q\"\n");
+    check(&report.rows, Verdict::Identical, &[], None);
+    assert_eq!(
+        text(&report.rows),
+        "candidate: the layouts file gives \"q\" and \"k\" one name: used the first, left the second out"
+    );
+}
+
 /// Undeclared, shapes tell: equal ones are replicas, ones that add up are slices.
 #[test]
 fn placements_are_inferred_from_shapes() {
