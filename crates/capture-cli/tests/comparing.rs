@@ -221,3 +221,33 @@ fn rows_are_printed_around_the_first_divergence() {
     let none = tpcapture(["compare", &at("a"), &at("b"), "--tap", "u"]);
     check(&none, 2, "", "tpcapture: no tap matches \"u\"; there are \"t\"\n");
 }
+
+#[test]
+fn help_explains_every_verdict() {
+    let help = tpcapture(["compare", "--help"]);
+    assert_eq!(help.status, 0);
+    for word in [
+        "IDENTICAL  0",
+        "ROUNDING   0",
+        "SUSPECT    1",
+        "MISSING    1",
+        "LAYOUT     1",
+        "DIFFERENT  1",
+        "units:",
+    ] {
+        assert!(help.stdout.contains(word), "{word} in {}", help.stdout);
+    }
+}
+
+#[test]
+fn of_a_sum_any_rank_may_be_the_one() {
+    let sample = Sample::new();
+    let other = copy(&sample, "b");
+    overwrite(&other, "step1/ids", &[5]);
+    let layouts = sample.dir.path().join("layouts.toml");
+    fs::write(&layouts, "[[tap]]\nmatch = \"ids\"\nplacement = \"P\"\n").unwrap();
+    let args = [other.to_str().unwrap(), "--layouts", layouts.to_str().unwrap()];
+    let done = sample.command("compare", &args);
+    let headline = "DIFFERENT, first at ids, step 1, ranks 0-1 (a sum: any of them)\n";
+    assert!(done.stdout.starts_with(headline), "{}", done.stdout);
+}
