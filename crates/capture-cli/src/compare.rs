@@ -82,6 +82,16 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
         None => check(&reference, &layouts, options),
     };
     drop(progress);
+    let unmatched: Vec<String> = match &args.layouts {
+        Some(path) => {
+            let unmatched = layouts.unmatched(report.rows.iter().map(|r| r.tap.as_str()));
+            unmatched
+                .iter()
+                .map(|glob| format!("tpcapture: {}: match {glob:?} fits no tap", path.display()))
+                .collect()
+        }
+        None => Vec::new(),
+    };
     let mut report = chosen(report, args)?;
     report.runs = [Some(&args.run), args.run_b.as_ref()]
         .into_iter()
@@ -94,6 +104,7 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
         let runs = std::iter::once(&reference).chain(&candidate);
         let colours = std::io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let mut output = Output::text(text(args, &report, runs, colours), &report.errors);
+        output.notes.extend(unmatched);
         if let Some(why) = nothing(&report, &reference) {
             output.notes.push(format!("tpcapture: nothing was compared: {why}"));
         }

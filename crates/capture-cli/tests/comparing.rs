@@ -116,6 +116,9 @@ fn what_cannot_be_done_is_2_and_a_difference_outweighs_it() {
     overwrite(&other, "step1/layers.0.q", &[0, 0, 0x00, 0x41]);
     assert_eq!(sample.command("compare", &[&path]).status, 1);
 
+    let beside = sample.dir.path().join("nope");
+    let done = sample.command("compare", &[beside.to_str().unwrap()]);
+    check(&done, 2, "", "tpcapture: no such run; there are b, r: nope\n");
     let missing = tpcapture(["compare", "no/such/run"]);
     check(&missing, 2, "", "tpcapture: No such file or directory (os error 2): no/such/run\n");
 }
@@ -128,6 +131,11 @@ fn a_layouts_file_that_is_none_is_said_with_its_line() {
     let layouts = layouts.to_str().unwrap().to_owned();
     let done = sample.command("compare", &["--layouts", &layouts]);
     check(&done, 2, "", "tpcapture: layouts.toml:3: placement \"S(q)\", column 2: expected a number\n");
+
+    fs::write(&layouts, "[[tap]]\nmatch = \"idx\"\nplacement = \"R\"\n").unwrap();
+    let done = sample.command("compare", &["--layouts", &layouts]);
+    let note = "tpcapture: layouts.toml: match \"idx\" fits no tap\n";
+    assert_eq!((done.stderr.as_str(), done.status), (note, 0), "{}", done.stdout);
 
     fs::write(&layouts, "[[tap]]\nmatch = \"ids\"\nplacement = \"S(0, size=5)\"\n").unwrap();
     let done = sample.command("compare", &["--layouts", &layouts]);
