@@ -46,7 +46,9 @@ def numpy_dtype(name: str) -> "numpy.dtype[Any]":
     try:
         import ml_dtypes
     except ImportError as error:
-        raise ImportError(f"{name} in NumPy needs the package ml_dtypes") from error
+        raise ImportError(
+            f"{name} in NumPy needs the package ml_dtypes: pip install 'tpcapture[numpy]', or use .torch()"
+        ) from error
     dtype: numpy.dtype[Any] = np.dtype(getattr(ml_dtypes, NAMES[name]))
     return dtype
 

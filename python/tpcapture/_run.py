@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,31 @@ from tpcapture._dtype import NAMES, SUB_BYTE_BITS, numpy_dtype, unpacked
 if TYPE_CHECKING:
     import numpy
     import torch
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`0-3,7` of numbers in any order."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _named(what: str, numbers: Iterable[int | None]) -> str:
+    """`rank 3`, `ranks 0-3`, `ranks 0,?`: None is unknown."""
+    distinct = set(numbers)
+    parts = [_ranges(n for n in distinct if n is not None), "?" if None in distinct else ""]
+    return f"{what}{'s' if len(distinct) != 1 else ''} {','.join(filter(None, parts)) or 'none'}"
+
+
+class _Ranks(dict[int | None, "Record"]):
+    """Records by rank; a KeyError says which there are."""
+
+    def __missing__(self, rank: object) -> "Record":
+        raise KeyError(f"no record of rank {rank}; there is {_named('rank', self)}")
 
 
 @dataclass(frozen=True)
@@ -46,6 +71,12 @@ class Record:
     _number: int = field(repr=False, compare=False)
     _mmap: bool = field(repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        """Which one it is, its dtype and shape."""
+        call = f", call {self.call}" if self.call else ""
+        rank = "?" if self.rank is None else self.rank
+        return f"Record({self.tap!r}, step {self.step}{call}, rank {rank}, {self.dtype} {self.shape})"
+
     def bytes(self) -> bytearray:
         """The record's bytes: little-endian, C-ordered, copied. OSError where they cannot be read."""
         return self._run.read(self._number)
@@ -57,7 +88,12 @@ class Record:
         fp6 and fp4 are ml_dtypes' (ImportError where that package is missing); fp6 and fp4 are unpacked to one element
         per byte, as ml_dtypes has them.
         """
-        import numpy as np
+        try:
+            import numpy as np
+        except ImportError as error:
+            raise ImportError(
+                "numpy() needs the package numpy: pip install 'tpcapture[numpy]', or use .torch()"
+            ) from error
 
         is_complex128 = self.encoding == "complex128"
         dtype = np.dtype("complex128") if is_complex128 else numpy_dtype(self.dtype)
@@ -77,7 +113,12 @@ class Record:
         fp4 is torch's `float4_e2m1fn_x2`, two elements in one. TypeError where torch has no such dtype (fp6), or an odd
         last dimension of fp4.
         """
-        import torch
+        try:
+            import torch
+        except ImportError as error:
+            raise ImportError(
+                "torch() needs the package torch: pip install torch, or use .numpy()"
+            ) from error
 
         name, shape = NAMES[self.dtype], self.shape
         if self.encoding == "complex128":
@@ -104,10 +145,17 @@ class Point:
     records: list[Record]
     """More than one of a rank where its process was restarted."""
 
+    def __repr__(self) -> str:
+        """Which one it is, and the ranks it is of."""
+        call = f", call {self.call}" if self.call else ""
+        ranks = _named("rank", (record.rank for record in self.records))
+        return f"Point({self.tap!r}, step {self.step}{call}, {ranks})"
+
     @property
     def ranks(self) -> dict[int | None, Record]:
         """The records by global rank, of several of one rank the latest; None is an unknown rank."""
-        return {record.rank: record for record in sorted(self.records, key=lambda record: record.time_ns)}
+        ordered = sorted(self.records, key=lambda record: record.time_ns)
+        return _Ranks((record.rank, record) for record in ordered)
 
 
 class Run:
@@ -139,6 +187,14 @@ class Run:
     def steps(self) -> list[int]:
         """The steps that captured anything."""
         return sorted({step for _, step, _ in self._points})
+
+    def __repr__(self) -> str:
+        """How much is in it."""
+        ranks = len({record.rank for point in self for record in point.records})
+        counts = [
+            f"{n} {what}{'s' if n != 1 else ''}" for n, what in ((ranks, "rank"), (len(self.taps), "tap"))
+        ]
+        return f"Run({str(self.path)!r}, {', '.join(counts)}, {_named('step', self.steps)})"
 
     def __iter__(self) -> Iterator[Point]:
         """All points, in capture order."""

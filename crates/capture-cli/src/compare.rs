@@ -12,11 +12,28 @@ use crate::{
     run::{Reading, printable},
 };
 use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, report::Row};
-use capture_core::steps::Steps;
+use capture_core::{Placement, Placements, Sharding, steps::Steps};
 use std::{collections::BTreeSet, env, io::IsTerminal as _, ops::Range, path::PathBuf};
+
+/// What the words of the table mean, under `--help`.
+const VERDICTS: &str = "\
+Verdicts, from best to worst, and the exit status of the worst:
+  IDENTICAL  0  the same bits
+  ROUNDING   0  differs as much as sums taken in another order do
+  SUSPECT    1  differs more, but it may be rounding of what came before; see --allow-suspect
+  MISSING    1  one side, or one rank, has no record of it
+  LAYOUT     1  the ranks' tensors do not make a whole under the placement given or taken
+  DIFFERENT  1  differs beyond rounding; of one run, replicas that are not equal
+  -             not checked: nothing to compare it with
+Exit status 2: nothing was compared, or a file cannot be read and no difference was found.
+
+units: the largest error, in roundings of the tensor's dtype at the size of the tensor's numbers. A row \
+whose rms is more than 2 (fp32 and wider: 32) is DIFFERENT where nothing before was off; after taps that were off \
+by rounding it may be 4 times their noise. A single element may be off by 20 times the tensor's own noise.";
 
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = VERDICTS)]
 pub(crate) struct Args {
     /// A run, or a directory that holds one. The reference, where a second run is given.
     run: PathBuf,
@@ -65,6 +82,16 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
         None => check(&reference, &layouts, options),
     };
     drop(progress);
+    let unmatched: Vec<String> = match &args.layouts {
+        Some(path) => {
+            let unmatched = layouts.unmatched(report.rows.iter().map(|r| r.tap.as_str()));
+            unmatched
+                .iter()
+                .map(|glob| format!("tpcapture: {}: match {glob:?} fits no tap", path.display()))
+                .collect()
+        }
+        None => Vec::new(),
+    };
     let mut report = chosen(report, args)?;
     report.runs = [Some(&args.run), args.run_b.as_ref()]
         .into_iter()
@@ -77,6 +104,7 @@ pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
         let runs = std::iter::once(&reference).chain(&candidate);
         let colours = std::io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let mut output = Output::text(text(args, &report, runs, colours), &report.errors);
+        output.notes.extend(unmatched);
         if let Some(why) = nothing(&report, &reference) {
             output.notes.push(format!("tpcapture: nothing was compared: {why}"));
         }
@@ -98,7 +126,8 @@ fn text<'r>(args: &Args, report: &Report, runs: impl Iterator<Item = &'r Run>, c
         text.extend(gaps(run).lines().map(|line| format!("{}{line}\n", printable(&name))));
     }
     if runs.iter().flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
-        text += "the mesh is assumed: all of the world is taken as tp\n";
+        text +=
+            "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4\n";
     }
     if !report.rows.is_empty() {
         text += "\n";
@@ -188,7 +217,11 @@ fn headline(report: &Report) -> String {
         };
         text +=
             &format!(", first at {}{}", place(&first.tap, [first.step], first.call), ranks_of(&first.ranks));
-        if let Some(worst) = report.rows.iter().find(same).and_then(|r| r.worst.as_ref()) {
+        let row = report.rows.iter().find(same);
+        if first.ranks.len() > 1 && row.is_some_and(is_sum) {
+            text += " (a sum: any of them)";
+        }
+        if let Some(worst) = row.and_then(|r| r.worst.as_ref()) {
             let [reference, candidate] = [worst.reference, worst.candidate].map(number::float);
             text += &format!("\nat {:?}: reference {reference}, candidate {candidate}", worst.index);
         }
@@ -199,6 +232,13 @@ fn headline(report: &Report) -> String {
         counts.push(format!("{unchecked} not checked"));
     }
     format!("{text}\n{}\n", counts.join(", "))
+}
+
+/// Whether ranks hold summands, of which the wrong one cannot be told.
+fn is_sum(row: &Row) -> bool {
+    let placements = row.placement.as_deref().and_then(|text| text.parse::<Placements>().ok());
+    let is_partial = |p: &Placement| p.sharding == Sharding::Partial;
+    row.verdict == Some(Verdict::Different) && placements.is_some_and(|p| p.0.iter().any(is_partial))
 }
 
 fn ranks_of(ranks: &[u32]) -> String {

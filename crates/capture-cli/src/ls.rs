@@ -152,7 +152,8 @@ fn heading(run: &Run, listing: &Listing<'_>) -> String {
     );
     text += &gaps(run);
     if run.processes.iter().any(|p| p.identity.mesh.assumed) {
-        text += "the mesh is assumed: all of the world is taken as tp\n";
+        text +=
+            "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4\n";
     }
     text
 }

@@ -116,6 +116,9 @@ fn what_cannot_be_done_is_2_and_a_difference_outweighs_it() {
     overwrite(&other, "step1/layers.0.q", &[0, 0, 0x00, 0x41]);
     assert_eq!(sample.command("compare", &[&path]).status, 1);
 
+    let beside = sample.dir.path().join("nope");
+    let done = sample.command("compare", &[beside.to_str().unwrap()]);
+    check(&done, 2, "", "tpcapture: no such run; there are b, r: nope\n");
     let missing = tpcapture(["compare", "no/such/run"]);
     check(&missing, 2, "", "tpcapture: No such file or directory (os error 2): no/such/run\n");
 }
@@ -128,6 +131,11 @@ fn a_layouts_file_that_is_none_is_said_with_its_line() {
     let layouts = layouts.to_str().unwrap().to_owned();
     let done = sample.command("compare", &["--layouts", &layouts]);
     check(&done, 2, "", "tpcapture: layouts.toml:3: placement \"S(q)\", column 2: expected a number\n");
+
+    fs::write(&layouts, "[[tap]]\nmatch = \"idx\"\nplacement = \"R\"\n").unwrap();
+    let done = sample.command("compare", &["--layouts", &layouts]);
+    let note = "tpcapture: layouts.toml: match \"idx\" fits no tap\n";
+    assert_eq!((done.stderr.as_str(), done.status), (note, 0), "{}", done.stdout);
 
     fs::write(&layouts, "[[tap]]\nmatch = \"ids\"\nplacement = \"S(0, size=5)\"\n").unwrap();
     let done = sample.command("compare", &["--layouts", &layouts]);
@@ -220,4 +228,34 @@ fn rows_are_printed_around_the_first_divergence() {
     check(&none, 2, "", "tpcapture: nothing of step 200; there are steps 0-99\n");
     let none = tpcapture(["compare", &at("a"), &at("b"), "--tap", "u"]);
     check(&none, 2, "", "tpcapture: no tap matches \"u\"; there are \"t\"\n");
+}
+
+#[test]
+fn help_explains_every_verdict() {
+    let help = tpcapture(["compare", "--help"]);
+    assert_eq!(help.status, 0);
+    for word in [
+        "IDENTICAL  0",
+        "ROUNDING   0",
+        "SUSPECT    1",
+        "MISSING    1",
+        "LAYOUT     1",
+        "DIFFERENT  1",
+        "units:",
+    ] {
+        assert!(help.stdout.contains(word), "{word} in {}", help.stdout);
+    }
+}
+
+#[test]
+fn of_a_sum_any_rank_may_be_the_one() {
+    let sample = Sample::new();
+    let other = copy(&sample, "b");
+    overwrite(&other, "step1/ids", &[5]);
+    let layouts = sample.dir.path().join("layouts.toml");
+    fs::write(&layouts, "[[tap]]\nmatch = \"ids\"\nplacement = \"P\"\n").unwrap();
+    let args = [other.to_str().unwrap(), "--layouts", layouts.to_str().unwrap()];
+    let done = sample.command("compare", &args);
+    let headline = "DIFFERENT, first at ids, step 1, ranks 0-1 (a sum: any of them)\n";
+    assert!(done.stdout.starts_with(headline), "{}", done.stdout);
 }

@@ -78,7 +78,7 @@ fn ls_tells_of_losses_and_of_what_was_assumed() {
         "refused: s.q ×12: its layout is torch.sparse_coo (ranks 4-5,7)",
         "lost or refused: 7 records (rank 6)",
         "rank 7 is here in two processes; the later one is used",
-        "the mesh is assumed: all of the world is taken as tp",
+        "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4",
     ];
     assert_eq!(heading, expected);
     let compared = sample.command("compare", &[]).stdout;
@@ -217,7 +217,7 @@ fn a_path_that_is_no_run_is_refused() {
     let at = |path: &str, command: &str| sample.command_on(&sample.dir.path().join(path), command, &[]);
     // The directory of one run means that run.
     assert_eq!(at("", "ls").stdout.lines().next(), Some("r: 2 processes, 16 records, 208 B"));
-    check(&at("none", "ls"), 2, "", "tpcapture: No such file or directory (os error 2): none\n");
+    check(&at("none", "ls"), 2, "", "tpcapture: no such run; there are r: none\n");
     fs::write(sample.dir.path().join("file"), "").unwrap();
     let file = "tpcapture: expected a run directory, or a directory holding one run, found a file: file\n";
     check(&at("file", "verify"), 2, "", file);

@@ -33,6 +33,8 @@ pub struct Layouts {
 #[derive(Debug, Clone)]
 pub struct TapLayout {
     globs: Globs,
+    /// `match` as written.
+    text: String,
     /// How the ranks' records make the logical tensor; overrides the capture call.
     pub placement: Option<Placements>,
     /// How many leading rows of the logical tensor are valid.
@@ -140,6 +142,16 @@ impl Layouts {
         self.taps.iter().find(|t| t.globs.matches(tap))
     }
 
+    /// The text of every `match` that fits none of the taps, names as they are after renaming.
+    #[must_use]
+    pub fn unmatched<'t>(&self, taps: impl IntoIterator<Item = &'t str>) -> Vec<&str> {
+        let mut unmatched: Vec<&TapLayout> = self.taps.iter().collect();
+        for tap in taps {
+            unmatched.retain(|t| !t.globs.matches(tap));
+        }
+        unmatched.into_iter().map(|t| t.text.as_str()).collect()
+    }
+
     /// The name that a tap of the second run has in the first.
     #[must_use]
     pub fn renamed(&self, tap: &str) -> String {
@@ -209,7 +221,7 @@ impl TapEntry {
             })?),
             None => None,
         };
-        Ok(TapLayout { globs, placement, rows, precision })
+        Ok(TapLayout { globs, text: self.r#match.into_inner(), placement, rows, precision })
     }
 }
 
@@ -243,6 +255,9 @@ mod tests {
         assert_eq!(layouts.of("x").unwrap().rows, Some(Rows::Number(5)));
         assert_eq!(layouts.renamed("model.decoder.3.q"), "model.layers.3.q");
         assert_eq!(layouts.renamed("other"), "other");
+        assert_eq!(layouts.unmatched(["layers.0.qkv", "x"]), [""; 0]);
+        assert_eq!(layouts.unmatched(["layers.0.q", "x"]), ["*.qkv"]);
+        assert_eq!(layouts.unmatched([]), ["*.qkv", "*"]);
     }
 
     #[test]
@@ -294,6 +309,18 @@ mod tests {
             2,
             "rename \"a,b\", column 1: expected the end, found \",\"",
         );
+    }
+
+    #[test]
+    fn every_example_of_the_page_is_a_layouts_file() {
+        let page = include_str!("../../../docs/layouts.md");
+        let examples: Vec<&str> =
+            page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert_eq!(examples.len(), 6);
+        for example in examples {
+            let layouts = Layouts::parse(example).unwrap();
+            assert!(!layouts.taps.is_empty() || !layouts.renames.is_empty(), "{example}");
+        }
     }
 
     #[test]

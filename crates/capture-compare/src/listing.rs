@@ -21,6 +21,14 @@ pub enum OpenError {
         /// What the system said.
         source: io::Error,
     },
+    /// It does not exist, and beside it there are runs.
+    #[error("no such run; there are {}: {}", runs.join(", "), path.display())]
+    NoSuch {
+        /// The path.
+        path: PathBuf,
+        /// The names of the runs in its parent directory.
+        runs: Vec<String>,
+    },
     /// A file.
     #[error("expected a run directory, or a directory holding one run, found a file: {}", .0.display())]
     File(PathBuf),
@@ -72,27 +80,45 @@ pub(crate) fn list(dir: &Path) -> io::Result<Listing> {
 /// The run directory that `path` means.
 pub(crate) fn locate(path: &Path) -> Result<PathBuf, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
-    if !fs::metadata(path).map_err(io)?.is_dir() {
+    let metadata = fs::metadata(path).map_err(|error| {
+        // A parent that cannot be read adds nothing to the error.
+        let beside = path.parent().and_then(|parent| runs_in(parent).ok()).filter(|runs| !runs.is_empty());
+        match beside {
+            Some(runs) if error.kind() == io::ErrorKind::NotFound => {
+                OpenError::NoSuch { path: path.to_owned(), runs: names(&runs) }
+            }
+            _ => io(error),
+        }
+    })?;
+    if !metadata.is_dir() {
         return Err(OpenError::File(path.to_owned()));
     }
     if list(path).map_err(io)?.is_run() {
         return Ok(path.to_owned());
     }
+    let runs = runs_in(path).map_err(io)?;
+    match runs.as_slice() {
+        [] => Err(OpenError::NoRun(path.to_owned())),
+        [one] => Ok(path.join(one)),
+        several => Err(OpenError::Several { path: path.to_owned(), runs: names(several) }),
+    }
+}
+
+/// The names of the runs in a directory; the empty path is the current one.
+fn runs_in(dir: &Path) -> io::Result<Vec<OsString>> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let mut runs = Vec::new();
-    for entry in fs::read_dir(path).map_err(io)? {
-        let entry = entry.map_err(io)?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
         // What cannot be listed is no run that could be opened.
         if entry.file_type().is_ok_and(|t| t.is_dir()) && list(&entry.path()).is_ok_and(|l| l.is_run()) {
             runs.push(entry.file_name());
         }
     }
     runs.sort();
-    match runs.as_slice() {
-        [] => Err(OpenError::NoRun(path.to_owned())),
-        [one] => Ok(path.join(one)),
-        several => {
-            let runs = several.iter().map(|r| r.to_string_lossy().into_owned()).collect();
-            Err(OpenError::Several { path: path.to_owned(), runs })
-        }
-    }
+    Ok(runs)
+}
+
+fn names(runs: &[OsString]) -> Vec<String> {
+    runs.iter().map(|run| run.to_string_lossy().into_owned()).collect()
 }

@@ -345,7 +345,7 @@ fn a_directory_of_one_run_means_that_run() {
     let error = open().unwrap_err();
     assert!(error.to_string().starts_with("expected one run, found run-1, run-2: "), "{error}");
     let missing = Run::open(&dir.path().join("none"), Access::Mapped).unwrap_err();
-    assert!(matches!(missing, OpenError::Io { .. }), "{missing}");
+    assert!(matches!(&missing, OpenError::NoSuch { runs, .. } if runs == &["run-1", "run-2"]), "{missing}");
     let file = Run::open(&dir.path().join("notes.txt"), Access::Mapped).unwrap_err();
     assert!(matches!(file, OpenError::File(_)), "{file}");
 }
