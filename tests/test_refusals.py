@@ -323,3 +323,18 @@ def test_rows_are_those_of_the_record(
         tpcapture.capture("x", make(), **arguments)
     [record] = tpcapture.open(path)["x"].records
     assert (record.rows, record.full_rows) == rows
+
+
+def test_a_ctrl_c_that_came_in_the_hook_is_raised_in_the_model(tmp_path: Path) -> None:
+    class Interrupted:
+        @property
+        def __array_interface__(self) -> dict[str, Any]:
+            raise KeyboardInterrupt
+
+    def model() -> None:
+        tpcapture.capture("x", Interrupted())
+        for _ in range(1000):
+            pass
+
+    with tpcapture.capturing(tmp_path), pytest.raises(KeyboardInterrupt):
+        model()

@@ -40,6 +40,10 @@ pub(crate) fn no_place(dtype: &str) -> String {
 /// A Python error as a reason, in one line. A Ctrl-C that came while the hook ran Python code was not meant for the
 /// hook: it is raised again as soon as the model's own code goes on.
 pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
+    let text = error.value(py).to_string();
+    let line = text.lines().next().unwrap_or_default().trim();
+    let line = if line.is_empty() { error.get_type(py).to_string() } else { line.to_owned() };
+    // Last, as any Python code, the error's own text included, would be what it interrupts.
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {
         #[expect(unsafe_code, reason = "the C API of CPython")]
         // SAFETY: only sets a flag that the interpreter looks at between bytecodes.
@@ -47,7 +51,5 @@ pub(crate) fn spoken(py: Python<'_>, error: &PyErr) -> String {
             pyo3::ffi::PyErr_SetInterrupt();
         }
     }
-    let text = error.value(py).to_string();
-    let line = text.lines().next().unwrap_or_default().trim();
-    if line.is_empty() { error.get_type(py).to_string() } else { line.to_owned() }
+    line
 }
