@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const MAX_PIECE: usize = 32 << 20;
 
 /// What a tensor is, as far as known before its bytes are copied.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) record: Record,
     pub(crate) dtype: Dtype,

@@ -107,7 +107,7 @@ fn tell_where(dir: &RunDir, assignment: &Assignment) {
 fn drain(engine: &Engine, ledger: &Ledger, reason: &str, mut open: Option<Open>) {
     loop {
         if let Some(lost) = open.take_if(|open| open.missing == 0) {
-            ledger.lose(&lost.draft.record.tap, reason);
+            ledger.lose(&lost.tap, reason);
         }
         let Next::Range(range) = engine.ring.next(None) else { return };
         let n_bytes = range.n_bytes() as u64;
@@ -124,14 +124,18 @@ fn drain(engine: &Engine, ledger: &Ledger, reason: &str, mut open: Option<Open>)
 
 /// A record some of whose bytes have come through the ring.
 struct Open {
-    draft: Box<Draft>,
+    tap: String,
+    /// The selection's rule that wanted it.
+    rule: usize,
+    n_bytes: u64,
     /// Bytes still to come.
     missing: u64,
 }
 
 impl Open {
     fn new(draft: &Draft, n_bytes: u64) -> Self {
-        Self { draft: Box::new(draft.clone()), missing: draft.n_bytes }.with(n_bytes)
+        let (tap, rule) = (draft.record.tap.clone(), draft.rule);
+        Self { tap, rule, n_bytes: draft.n_bytes, missing: draft.n_bytes }.with(n_bytes)
     }
 
     fn with(self, n_bytes: u64) -> Self {
@@ -238,8 +242,8 @@ impl Writer {
         }
         if self.open.as_ref().is_some_and(|open| open.missing == 0) {
             self.segments.finish()?;
-            if let Some(Open { draft, .. }) = self.open.take() {
-                self.assignment.ledger.record(draft.rule, draft.n_bytes);
+            if let Some(Open { rule, n_bytes, .. }) = self.open.take() {
+                self.assignment.ledger.record(rule, n_bytes);
             }
         }
         Ok(())
