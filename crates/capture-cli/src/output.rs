@@ -25,9 +25,7 @@ impl Output {
 
     /// A text, with what could not be read on stderr.
     pub(crate) fn text(text: String, errors: &[FileError]) -> Self {
-        // Names of files may hold what steers a terminal.
-        let notes = errors.iter().map(|e| format!("tpcapture: {}", printable(&e.to_string()))).collect();
-        Self { text, notes, status: status(errors) }
+        Self { text, notes: unreadable(errors), status: status(errors) }
     }
 
     /// An object that lists by itself what could not be read.
@@ -36,6 +34,11 @@ impl Output {
             serde_json::to_string(value).expect("names, numbers, lists and paths as text are always JSON");
         Self { text: json + "\n", notes: Vec::new(), status: status(errors) }
     }
+}
+
+/// A line for each file that cannot be read. Names of files may hold what steers a terminal.
+pub(crate) fn unreadable(errors: &[FileError]) -> Vec<String> {
+    errors.iter().map(|e| format!("tpcapture: {}", printable(&e.to_string()))).collect()
 }
 
 fn status(errors: &[FileError]) -> u8 {

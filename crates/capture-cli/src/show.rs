@@ -82,7 +82,7 @@ pub(crate) fn show(args: &Args) -> Result<Output, Error> {
     if let (Some(error), true) = (first_missing, records.is_empty()) {
         return Err(error);
     }
-    if args.run.reading.json {
+    if args.run.json {
         let shown = Shown { run: &run.path, records, errors: &run.errors };
         return Ok(Output::json(&shown, &run.errors));
     }
