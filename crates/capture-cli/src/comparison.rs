@@ -1,7 +1,12 @@
 //! What `compare` and `report` are asked for, and what they find out: the one comparison behind both, which Python runs,
 //! too.
 
-use crate::{Error, number, output::unreadable, pattern::matching, run::Reading};
+use crate::{
+    Error, number,
+    output::{json, unreadable},
+    pattern::matching,
+    run::Reading,
+};
 use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, compare};
 use capture_core::steps::Steps;
 use std::{collections::BTreeSet, path::PathBuf};
@@ -114,6 +119,12 @@ impl Opened<'_> {
 }
 
 impl Compared {
+    /// The report as `--json` prints it.
+    #[must_use]
+    pub fn json(&self) -> String {
+        json(&self.report)
+    }
+
     /// What is to be said on stderr, a line each: files that cannot be read, and what was asked for in vain.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {

@@ -30,10 +30,12 @@ impl Output {
 
     /// An object that lists by itself what could not be read.
     pub(crate) fn json(value: &impl Serialize, errors: &[FileError]) -> Self {
-        let json =
-            serde_json::to_string(value).expect("names, numbers, lists and paths as text are always JSON");
-        Self { text: json + "\n", notes: Vec::new(), status: status(errors) }
+        Self { text: json(value) + "\n", notes: Vec::new(), status: status(errors) }
     }
+}
+
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("names, numbers, lists and paths as text are always JSON")
 }
 
 /// A line for each file that cannot be read. Names of files may hold what steers a terminal.
