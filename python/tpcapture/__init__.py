@@ -14,7 +14,7 @@ or by `capturing()`. Nothing raises into the model, unless TPCAPTURE_STRICT=1.
 from tpcapture import _host
 from tpcapture._capturing import capturing
 from tpcapture._native import CaptureError, capture, flush, start, status, step, tap
-from tpcapture._report import Diagnosis, Divergence, Report, Row, Verdict, Worst, compare
+from tpcapture._report import Diagnosis, Divergence, RankError, Report, Row, Verdict, Worst, compare
 from tpcapture._run import Point, Record, Run, open
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Diagnosis",
     "Divergence",
     "Point",
+    "RankError",
     "Record",
     "Report",
     "Row",

@@ -52,6 +52,17 @@ class Worst:
 
 
 @dataclass(frozen=True, slots=True)
+class RankError:
+    """The errors of one rank's part."""
+
+    rank: int
+    max_units: float | None
+    """None where a class differs, and where there are no units, as of integers."""
+    row_units: float | None
+    """Largest rms of the part's piece of a row, of at least 16 numbers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """A finding beside the verdict."""
 
@@ -95,6 +106,8 @@ class Row:
     nan: int
     """Places that are NaN on one side only."""
     both_nan: int
+    by_rank: list[RankError]
+    """Empty where a number is not one rank's, as in a sum."""
     worst: Worst | None
     inherited_units: float | None
     """Noise of the taps before, in this tap's rounding units."""
@@ -104,6 +117,7 @@ class Row:
     def of(cls, known: dict[str, Any]) -> "Row":
         """The row of an object of the report's JSON."""
         known["verdict"] = known["verdict"] and Verdict(known["verdict"])
+        known["by_rank"] = [RankError(**error) for error in known["by_rank"]]
         known["worst"] = known["worst"] and Worst(**known["worst"])
         known["diagnoses"] = [Diagnosis(**diagnosis) for diagnosis in known["diagnoses"]]
         return cls(**known)

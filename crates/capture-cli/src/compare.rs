@@ -37,7 +37,7 @@ pub(crate) struct Args {
 pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
     let opened = args.comparison.open()?;
     let progress = Progress::new(opened.n_bytes());
-    let compared = opened.compare(&|n_bytes| progress.add(n_bytes))?;
+    let compared = opened.compare(false, &|n_bytes| progress.add(n_bytes))?;
     drop(progress);
     let mut output = if args.json {
         Output::json(&compared.report, &compared.report.errors)

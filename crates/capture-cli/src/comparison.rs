@@ -102,9 +102,11 @@ impl Opened<'_> {
         self.runs.iter().flat_map(|run| &run.entries).map(Entry::n_bytes).sum()
     }
 
-    /// Compares. `progress` is called from any thread with the bytes that were done since its last call.
-    pub fn compare(self, progress: &(dyn Fn(u64) + Sync)) -> Result<Compared, Error> {
-        let options = Options { fail_on_nan: self.asked.fail_on_nan, progress: Some(progress) };
+    /// Compares, in detail where it is for a page. `progress` is called from any thread with the bytes that were done
+    /// since its last call.
+    pub fn compare(self, details: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<Compared, Error> {
+        let fail_on_nan = self.asked.fail_on_nan;
+        let options = Options { fail_on_nan, details, progress: Some(progress) };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),

@@ -9,7 +9,7 @@ use crate::{
 };
 use capture_compare::{
     Entry, FileError, Run, path_as_text,
-    summary::{BINS, Summary, summarise},
+    summary::{Summary, summarise},
 };
 use capture_core::{Dtype, Identity, Record, ranks::RankSet};
 use comfy_table::CellAlignment;
@@ -192,7 +192,7 @@ fn contents(rows: &[Row<'_>]) -> String {
 }
 
 /// A histogram as blocks: an empty part is a dot, the fullest the full block.
-fn bars(counts: &[u64; BINS]) -> String {
+fn bars(counts: &[u64]) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = counts.iter().max().copied().unwrap_or(0).max(1);
     let bar = |n: &u64| match n {

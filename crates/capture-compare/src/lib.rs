@@ -16,6 +16,7 @@ pub mod part;
 pub mod whole;
 pub mod misfit;
 pub mod assemble;
+mod element;
 
 pub mod statistics;
 pub mod rows;
@@ -25,6 +26,7 @@ pub mod measure;
 pub mod exact;
 pub mod noise;
 pub mod verdict;
+pub mod detail;
 
 pub mod index;
 mod gather;

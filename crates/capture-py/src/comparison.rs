@@ -47,7 +47,7 @@ impl Asked {
 pub(crate) fn compare(py: Python<'_>, asked: Asked) -> PyResult<(String, String, u8)> {
     let comparison = asked.comparison()?;
     let compared =
-        interruptible(py, || comparison.open()?.compare(&|_| ()))?.map_err(|error| exception(&error))?;
+        interruptible(py, || comparison.open()?.compare(false, &|_| ()))?.map_err(|error| exception(&error))?;
     Ok((compared.json(), text(&compared), compared.exit_status()))
 }
 
