@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpcapture import _native
@@ -147,6 +148,7 @@ class Report:
     """How many rows have each verdict."""
     rows: list[Row]
     """One per tap, step, call and group, in capture order."""
+    _asked: "_native._Asked" = field(repr=False, compare=False)
     _json: str = field(repr=False, compare=False)
     _text: str = field(repr=False, compare=False)
 
@@ -177,6 +179,17 @@ class Report:
     def to_json(self) -> str:
         """The report as `tpcapture compare --json` prints it."""
         return self._json
+
+    def to_html(self) -> str:
+        """The report as a page, one HTML file, as `tpcapture report` writes it.
+
+        Reads the runs again, for what only a page shows. OSError where they are no longer there.
+        """
+        return _native.page(self._asked)
+
+    def save_html(self, path: "StrPath") -> None:
+        """Write the page of `to_html` to a file."""
+        Path(path).write_text(self.to_html(), encoding="utf-8")
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The rows as a data frame. ImportError where pandas is missing."""
@@ -234,6 +247,7 @@ def compare(
         first_divergence=known["first_divergence"] and Divergence(**known["first_divergence"]),
         counts={Verdict(verdict): n for verdict, n in known["counts"].items()},
         rows=[Row.of(row) for row in known["rows"]],
+        _asked=asked,
         _json=text,
         _text=terminal,
     )

@@ -19,6 +19,11 @@ const ROWS_BEFORE: usize = 8;
 const MOST_NOTES: usize = 20;
 
 impl Compared {
+    /// The verdict, where it begins, and how often there is which.
+    pub(crate) fn headline(&self) -> String {
+        headline(&self.report)
+    }
+
     /// The terminal report: with all rows and notes, or those around the first divergence.
     #[must_use]
     pub fn text(&self, all: bool, colours: bool) -> String {

@@ -46,9 +46,17 @@ impl Asked {
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, asked: Asked) -> PyResult<(String, String, u8)> {
     let comparison = asked.comparison()?;
-    let compared =
-        interruptible(py, || comparison.open()?.compare(false, &|_| ()))?.map_err(|error| exception(&error))?;
+    let compared = interruptible(py, || comparison.open()?.compare(false, &|_| ()))?
+        .map_err(|error| exception(&error))?;
     Ok((compared.json(), text(&compared), compared.exit_status()))
+}
+
+/// Compares in detail, and returns the HTML page. Errors are those of `compare`.
+#[pyfunction]
+pub(crate) fn page(py: Python<'_>, asked: Asked) -> PyResult<String> {
+    let comparison = asked.comparison()?;
+    interruptible(py, || Ok(comparison.open()?.compare(true, &|_| ())?.page()))?
+        .map_err(|error| exception(&error))
 }
 
 /// What the command prints, and says on stderr.
