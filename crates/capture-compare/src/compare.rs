@@ -28,7 +28,8 @@ pub fn compare(reference: &Run, candidate: &Run, layouts: &Layouts, options: Opt
         let sides = pair.groups.iter().zip([&a, &b]);
         sides.map(|(group, index)| group.as_ref().map_or(0, |group| index.n_bytes(group))).sum()
     };
-    let outcomes = options.map(&pairs, n_bytes, |pair| Work { indices: [&a, &b], pair, layouts }.run());
+    let outcomes =
+        options.map(&pairs, n_bytes, |pair| Work { indices: [&a, &b], pair, layouts, options }.run());
     let mut errors: Vec<FileError> = [reference, candidate].iter().flat_map(|r| r.errors.clone()).collect();
     let mut noise: HashMap<Option<String>, f64> = HashMap::new();
     let mut rows = Vec::new();
@@ -71,6 +72,7 @@ fn decide(
     let mut worst: Option<(&Judged, Decision)> = None;
     let mut ranks = Vec::new();
     for (variant, decision) in decisions {
+        variant.add_by_rank(&mut row.by_rank);
         ranks.extend(variant.ranks(&decision, inherited));
         if decision.verdict < Verdict::Different && variant.measured.statistics.float.is_some() {
             let before = noise.entry(row.group.clone()).or_insert(0.0);
@@ -102,6 +104,7 @@ struct Work<'w, 'r> {
     indices: [&'w Index<'r>; 2],
     pair: &'w Pair,
     layouts: &'w Layouts,
+    options: Options<'w>,
 }
 
 const SIDES: [&str; 2] = ["reference", "candidate"];
@@ -176,7 +179,7 @@ impl<'r> Work<'_, 'r> {
             self.note_absent(row, side, groups[side], placements);
         }
         let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
-        Ok(variants(row, &a, &b, precision))
+        Ok(variants(row, &a, &b, precision, self.options))
     }
 
     /// The placement of each side: what was said, else what the shapes say.
@@ -282,7 +285,13 @@ fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
 }
 
 /// The pair as the first replicas have it, and once more for every replica of either side that holds other bits.
-fn variants(row: &mut Row, a: &Whole<'_>, b: &Whole<'_>, precision: Option<Float>) -> Vec<Judged> {
+fn variants(
+    row: &mut Row,
+    a: &Whole<'_>,
+    b: &Whole<'_>,
+    precision: Option<Float>,
+    options: Options<'_>,
+) -> Vec<Judged> {
     let mut twins = Vec::new();
     let mut others = Vec::new();
     for (side, whole) in [a, b].into_iter().enumerate() {
@@ -309,10 +318,10 @@ fn variants(row: &mut Row, a: &Whole<'_>, b: &Whole<'_>, precision: Option<Float
             others.push((side, other));
         }
     }
-    let mut all = vec![Judged::measure(a, b, precision, twins)];
+    let mut all = vec![Judged::measure(a, b, precision, twins, options)];
     for (side, other) in others {
         let (a, b) = if side == 0 { (&other, b) } else { (a, &other) };
-        all.push(Judged::measure(a, b, precision, Vec::new()));
+        all.push(Judged::measure(a, b, precision, Vec::new(), options));
     }
     all
 }

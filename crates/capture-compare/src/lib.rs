@@ -16,6 +16,7 @@ pub mod part;
 pub mod whole;
 pub mod misfit;
 pub mod assemble;
+mod element;
 
 pub mod statistics;
 pub mod rows;
@@ -26,6 +27,7 @@ pub mod exact;
 mod outliers;
 pub mod noise;
 pub mod verdict;
+pub mod detail;
 
 pub mod index;
 mod gather;

@@ -17,7 +17,7 @@ use crate::{
     decode::numbers_per_element,
     float::{BF16, F16, F32, Float},
     rows::{Grid, Pair},
-    scales::Scales,
+    scales::{Scales, class},
     statistics::{PartError, Statistics},
     units::Errors,
     whole::Whole,
@@ -49,6 +49,46 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
         Errors::new(&grid, &scales, float, chunk, clip).measure(&mut pair, &grid, stored, &mut s);
     }
     s
+}
+
+/// Hands over the size of the error of every number, a row at a time: row, first number, errors. They are in the units
+/// of [`measure`], or differences where the numbers are integers; infinite where classes differ.
+pub(crate) fn errors(
+    reference: &Whole<'_>,
+    candidate: &Whole<'_>,
+    precision: Option<Float>,
+    take: &mut dyn FnMut(u64, u64, &[f64]),
+) {
+    let grid = Grid::of(&reference.shape);
+    let mut pair = Pair::new(reference, candidate, &grid);
+    let mut s =
+        Statistics { parts: vec![PartError::default(); candidate.parts.len()], ..Statistics::default() };
+    let scales = Scales::measure(&mut pair, &grid, &mut s);
+    let float = coarser_of(reference, candidate).map(|stored| {
+        precision.map_or(in_use(stored, scales.bits), |p| in_use(stored, scales.bits).coarser(p))
+    });
+    let mut errors = vec![0.0; grid.width];
+    for row in 0..grid.rows {
+        let (from, len) = grid.row(row);
+        pair.read(from, len);
+        pair.read_terms(from, len);
+        for (j, error) in errors[..len].iter_mut().enumerate() {
+            let (r, c) = (pair.r[j], pair.c[j]);
+            *error = if class(r) != class(c) {
+                f64::INFINITY
+            } else if r == c || !r.is_finite() {
+                0.0
+            } else {
+                let e = (c - r).abs();
+                float.map_or(e, |float| {
+                    let u = float.roundoff();
+                    let scale = u * scales.row[row as usize] * scales.column[j];
+                    e / (u * r.abs() + scale + u * pair.p[j] + float.underflow())
+                })
+            };
+        }
+        take(row, from, &errors[..len]);
+    }
 }
 
 /// The coarser of the stored formats; `None` for integers.

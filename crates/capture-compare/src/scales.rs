@@ -94,7 +94,7 @@ impl Statistics {
 }
 
 /// NaN, +inf, −inf or finite.
-fn class(x: f64) -> u8 {
+pub(crate) fn class(x: f64) -> u8 {
     if x.is_finite() {
         0
     } else if x.is_nan() {
