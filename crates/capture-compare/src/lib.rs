@@ -10,12 +10,15 @@ pub mod decode;
 pub mod summary;
 
 pub mod float;
+pub mod transform;
 pub mod layouts;
 
 pub mod part;
 pub mod whole;
 pub mod misfit;
 pub mod assemble;
+mod rearrange;
+mod dequant;
 
 pub mod statistics;
 pub mod rows;

@@ -102,6 +102,16 @@ pub enum Misfit {
         /// Shape.
         shape: Vec<u64>,
     },
+    /// A transform does not fit the record, or what it takes of other taps.
+    #[error("{transform}: expected {expected}, found {found}")]
+    Transform {
+        /// The transform as written.
+        transform: String,
+        /// What it needs.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
     /// Only the first rows of each slice were kept, which leaves gaps.
     #[error("dim 0 is sharded and only its first rows were kept (head=N): the slices do not join")]
     Headed,
