@@ -19,6 +19,8 @@ pub mod misfit;
 pub mod assemble;
 mod rearrange;
 mod dequant;
+mod extent;
+mod scale;
 
 pub mod statistics;
 pub mod rows;
@@ -27,6 +29,7 @@ mod units;
 pub mod measure;
 pub mod exact;
 pub mod noise;
+pub mod payload;
 pub mod verdict;
 
 pub mod index;
@@ -34,6 +37,7 @@ mod gather;
 pub mod infer;
 pub mod report;
 mod pairing;
+mod taps;
 mod judged;
 mod compare;
 mod alone;

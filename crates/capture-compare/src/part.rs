@@ -183,6 +183,16 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// The format of the scales of quantised numbers.
+    #[must_use]
+    pub fn scale_float(&self) -> Option<Float> {
+        match &self.numbers {
+            Numbers::Scaled(scaled) => scaled.scale.float(),
+            Numbers::View(view) => view.of.scale_float(),
+            Numbers::Stored { .. } | Numbers::Packed(_) => None,
+        }
+    }
+
     /// Whether the numbers are stored one by one, so that they have [`bytes`](Self::bytes).
     #[must_use]
     pub fn is_stored(&self) -> bool {

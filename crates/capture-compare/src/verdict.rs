@@ -6,6 +6,7 @@ use crate::{
     float::Float,
     measure,
     noise::{MOST_INHERITED, Noise, direct_units},
+    payload::{self, Codes},
     statistics::{PartError, Statistics},
     whole::Whole,
 };
@@ -50,6 +51,8 @@ pub struct Measured {
     pub identical: bool,
     /// How they differ.
     pub statistics: Statistics,
+    /// What the codes say, where they are quantised and differ.
+    pub codes: Option<Codes>,
 }
 
 /// A verdict and what it rests on.
@@ -79,7 +82,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
             float: reference.parts.first().and_then(crate::part::Part::float),
             ..Statistics::default()
         };
-        return Measured { identical: true, statistics };
+        return Measured { identical: true, statistics, codes: None };
     }
     let is_float = reference.parts.first().is_some_and(|p| p.float().is_some());
     let statistics = if is_float {
@@ -87,7 +90,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     } else {
         exact::measure(reference, candidate)
     };
-    Measured { identical: false, statistics }
+    Measured { identical: false, statistics, codes: payload::measure(reference, candidate) }
 }
 
 /// What the measurement means after taps with the noise `inherited` (E): `None` where there were none.
@@ -114,7 +117,8 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
     let tests =
         noise.severities(s, inherited).map(|(test, x)| (test, if x.is_nan() { f64::INFINITY } else { x }));
-    let worst = tests.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
+    let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
+    let worst = tests.into_iter().chain(scale).max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
     let verdict = match worst.1 {
         x if x > 1.0 => Verdict::Different,
         x if x > 0.8 => Verdict::Suspect,
@@ -156,8 +160,11 @@ mod tests {
 
     #[test]
     fn nan_on_both_sides_fails_only_where_asked() {
-        let measured =
-            Measured { identical: true, statistics: Statistics { both_nan: 1, ..Statistics::default() } };
+        let measured = Measured {
+            identical: true,
+            statistics: Statistics { both_nan: 1, ..Statistics::default() },
+            codes: None,
+        };
         assert_eq!(decide(&measured, None, false).verdict, Verdict::Identical);
         assert_eq!(decide(&measured, None, true).verdict, Verdict::Different);
     }
