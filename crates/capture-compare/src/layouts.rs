@@ -6,6 +6,7 @@
 //! placement = "S(1, sections=[16, 4, 4])"
 //! rows = "num_tokens"                       # valid rows: a number, or the tap that holds it
 //! precision = "bf16"                        # the coarsest arithmetic upstream, where it is not the stored dtype
+//! transforms = ["crop(0, 130)"]             # done to each rank's record first
 //!
 //! [rename]                                  # taps of the second run → taps of the first
 //! "model.decoder.*" = "model.layers.*"
@@ -18,8 +19,10 @@ mod rename;
 mod tap;
 
 pub use fault::LayoutsError;
-pub use tap::{Rows, TapLayout};
+pub use tap::{Rows, Side, TapLayout};
 
+use crate::transform::Transform;
+use capture_core::Placements;
 use fault::Fault;
 use rename::Rename;
 use serde::Deserialize;
@@ -69,10 +72,24 @@ impl Layouts {
         Ok(Self { taps, renames: Rename::all(file.rename, text)? })
     }
 
-    /// The first `[[tap]]` that matches.
+    /// The first `[[tap]]` for both sides that matches.
     #[must_use]
     pub fn of(&self, tap: &str) -> Option<&TapLayout> {
-        self.taps.iter().find(|t| t.globs.matches(tap))
+        self.taps.iter().find(|t| t.side.is_none() && t.globs.matches(tap))
+    }
+
+    /// The placement of a tap, if any is said.
+    #[must_use]
+    pub fn placement(&self, tap: &str) -> Option<Placements> {
+        self.of(tap)?.placement_of(tap)
+    }
+
+    /// What is done to each record of a tap on a side of a comparison: what the first `[[tap]]` of that side says, else
+    /// the first for both.
+    #[must_use]
+    pub fn transforms(&self, tap: &str, side: Option<Side>) -> Vec<Transform> {
+        let own = self.taps.iter().find(|t| t.side.is_some() && t.side == side && t.globs.matches(tap));
+        own.or_else(|| self.of(tap)).map_or_else(Vec::new, |t| t.transforms_of(tap))
     }
 
     /// The text of every `match` that fits none of the taps, names as they are after renaming.

@@ -49,7 +49,7 @@ pub(crate) struct Pair<'w, 'a> {
 impl<'w, 'a> Pair<'w, 'a> {
     pub(crate) fn new(reference: &'w Whole<'a>, candidate: &'w Whole<'a>, grid: &Grid) -> Self {
         let row = || vec![0.0; grid.width];
-        let sums = (reference.has_sum(), candidate.has_sum());
+        let sums = (reference.is_computed(), candidate.is_computed());
         Self { reference, candidate, sums, r: row(), c: row(), p: row(), scratch: row() }
     }
 

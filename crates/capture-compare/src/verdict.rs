@@ -6,6 +6,7 @@ use crate::{
     float::Float,
     measure,
     noise::{MOST_INHERITED, Noise, direct_units},
+    payload::{self, Codes},
     statistics::{PartError, Statistics},
     whole::Whole,
 };
@@ -50,6 +51,8 @@ pub struct Measured {
     pub identical: bool,
     /// How they differ.
     pub statistics: Statistics,
+    /// What the codes say, where they are quantised and differ.
+    pub codes: Option<Codes>,
 }
 
 /// A test that tells rounding from a fault.
@@ -88,7 +91,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
             float: reference.parts.first().and_then(crate::part::Part::float),
             ..Statistics::default()
         };
-        return Measured { identical: true, statistics };
+        return Measured { identical: true, statistics, codes: None };
     }
     let is_float = reference.parts.first().is_some_and(|p| p.float().is_some());
     let statistics = if is_float {
@@ -96,7 +99,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     } else {
         exact::measure(reference, candidate)
     };
-    Measured { identical: false, statistics }
+    Measured { identical: false, statistics, codes: payload::measure(reference, candidate) }
 }
 
 /// What the measurement means after taps with the noise `inherited` (E): `None` where there were none.
@@ -121,9 +124,9 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     }
     let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
-    let tests = noise.severities(inherited).into_iter();
-    let tests = tests.map(|(test, x)| (test, if x.is_nan() { f64::INFINITY } else { x }));
-    let tests = tests.map(|(name, severity)| Test { name, severity });
+    let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
+    let tests = noise.severities(inherited).into_iter().chain(scale);
+    let tests = tests.map(|(name, x)| Test { name, severity: if x.is_nan() { f64::INFINITY } else { x } });
     let worst = tests.max_by(|a, b| a.severity.total_cmp(&b.severity));
     let verdict = match worst.map_or(0.0, |test| test.severity) {
         x if x > 1.0 => Verdict::Different,
@@ -166,8 +169,11 @@ mod tests {
 
     #[test]
     fn nan_on_both_sides_fails_only_where_asked() {
-        let measured =
-            Measured { identical: true, statistics: Statistics { both_nan: 1, ..Statistics::default() } };
+        let measured = Measured {
+            identical: true,
+            statistics: Statistics { both_nan: 1, ..Statistics::default() },
+            codes: None,
+        };
         assert_eq!(decide(&measured, None, false).verdict, Verdict::Identical);
         assert_eq!(decide(&measured, None, true).verdict, Verdict::Different);
     }

@@ -20,7 +20,7 @@ fn the_first_match_wins() {
     )
     .unwrap();
     let qkv = layouts.of("layers.0.qkv").unwrap();
-    assert_eq!(qkv.placement.as_ref().unwrap().to_string(), "S(1, sections=[16,4,4])");
+    assert_eq!(layouts.placement("layers.0.qkv").unwrap().to_string(), "S(1, sections=[16,4,4])");
     assert_eq!(qkv.rows, Some(Rows::Tap("num_tokens".into())));
     assert_eq!(qkv.precision, Some(BF16));
     assert_eq!(layouts.of("x").unwrap().rows, Some(Rows::Number(5)));
