@@ -67,7 +67,7 @@ fn decide(
 ) -> Row {
     let inherited = noise.get(&row.group).copied();
     let decisions = variants.iter().map(|v| (v, v.decide(inherited, options.fail_on_nan)));
-    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
+    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.severity));
     let mut worst: Option<(&Judged, Decision)> = None;
     let mut ranks = Vec::new();
     for (variant, decision) in decisions {
@@ -86,6 +86,7 @@ fn decide(
     }
     let Some((variant, decision)) = worst else { return row };
     variant.fill(&mut row, inherited);
+    row.test = decision.test;
     let missing = row.verdict;
     row.verdict = missing.max(Some(decision.verdict));
     if row.verdict != missing || missing.is_none() {

@@ -23,6 +23,7 @@ mod scales;
 mod units;
 pub mod measure;
 pub mod exact;
+mod outliers;
 pub mod noise;
 pub mod verdict;
 
