@@ -4,13 +4,14 @@
 use crate::{
     detail::Detail,
     exact::{count_nan, same_bits},
-    gather::{Fault, Gathered, gather},
+    gather::{Fault, Gathered},
     index::{Firing, Group, Index},
     judged::{Judged, Options},
     layouts::Layouts,
     pairing::{groups, in_order, said},
     report::{Diagnosis, PlacementFrom, Report, Row},
     run::{FileError, Run},
+    taps::Taps,
     verdict::Verdict,
     whole::Whole,
 };
@@ -23,7 +24,7 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
     let mut work = Vec::new();
     for firing in in_order(&index) {
         let (said, from) = said(&index, firing, layouts);
-        for group in groups(&index, firing, &said) {
+        for group in groups(&index, firing, &said, layouts) {
             work.push((firing, group, said.clone(), from));
         }
     }
@@ -79,11 +80,15 @@ impl<'r> Look<'_, 'r> {
         self.group.entries.iter().filter_map(|e| self.index.rank(*e)).collect()
     }
 
+    fn taps(&self) -> Taps<'_, 'r> {
+        Taps { index: self.index, firing: self.firing, layouts: self.layouts, side: None }
+    }
+
     fn gather(&self, row: &mut Row) -> Result<Gathered<'r>, Fault> {
         if let Some(note) = self.index.restart(self.firing) {
             row.diagnoses.push(Diagnosis::new("restart", note));
         }
-        gather(self.index, &self.group.entries)
+        self.taps().gather(self.group)
     }
 
     /// A tap of known placement: replicas are compared, the rest need only fit.
@@ -91,7 +96,7 @@ impl<'r> Look<'_, 'r> {
         let gathered = self.gather(row)?;
         (row.placement, row.placement_from) = (Some(placements.to_string()), Some(from));
         let rows = self.index.rows(self.firing, self.group, self.layouts).map_err(Fault::Layout)?;
-        let whole = gathered.assemble(placements, rows)?.whole;
+        let whole = self.taps().assemble(gathered, self.group, placements, rows)?.whole;
         (row.n, row.padded) = (whole.len(), whole.padded);
         let replicas = whole.alternatives();
         if replicas.is_empty() {

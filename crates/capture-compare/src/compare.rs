@@ -3,14 +3,17 @@
 use crate::{
     exact::same_bits,
     float::Float,
-    gather::{Fault, Full, Gathered, Tensor, gather},
+    gather::{Fault, Full, Gathered, Tensor},
     index::{Group, Index},
     infer::infer,
     judged::{Judged, Options},
-    layouts::Layouts,
+    layouts::{Layouts, Side},
     pairing::{Pair, pairs},
+    payload::same_codes,
     report::{Diagnosis, PlacementFrom, Report, Row},
     run::{FileError, Run},
+    scale::misplaced,
+    taps::Taps,
     verdict::{Decision, Verdict},
     whole::Whole,
 };
@@ -68,7 +71,7 @@ fn decide(
 ) -> Row {
     let inherited = noise.get(&row.group).copied();
     let decisions = variants.iter().map(|v| (v, v.decide(inherited, options.fail_on_nan)));
-    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
+    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.severity));
     let mut worst: Option<(&Judged, Decision)> = None;
     let mut ranks = Vec::new();
     for (variant, decision) in decisions {
@@ -88,6 +91,7 @@ fn decide(
     }
     let Some((variant, decision)) = worst else { return row };
     variant.fill(&mut row, inherited);
+    row.test = decision.test;
     let missing = row.verdict;
     row.verdict = missing.max(Some(decision.verdict));
     if row.verdict != missing || missing.is_none() {
@@ -143,14 +147,18 @@ impl<'r> Work<'_, 'r> {
         row
     }
 
+    fn taps(&self, side: usize) -> Taps<'_, 'r> {
+        let of = [Side::Reference, Side::Candidate][side];
+        Taps { index: self.indices[side], firing: &self.pair.firing, layouts: self.layouts, side: Some(of) }
+    }
+
     fn ranks(&self, side: usize, group: &Group) -> Vec<u32> {
         group.entries.iter().filter_map(|e| self.indices[side].rank(*e)).collect()
     }
 
     /// Assembles both sides and measures every variant of them.
     fn measure(&self, row: &mut Row, groups: [&Group; 2]) -> Result<Vec<Judged>, Fault> {
-        let gathered =
-            [gather(self.indices[0], &groups[0].entries)?, gather(self.indices[1], &groups[1].entries)?];
+        let gathered = [self.taps(0).gather(groups[0])?, self.taps(1).gather(groups[1])?];
         let rows = |side: usize| {
             let rows = self.indices[side].rows(&self.pair.firing, groups[side], self.layouts);
             rows.map_err(|text| Fault::Layout(format!("{}: {text}", SIDES[side])))
@@ -163,7 +171,8 @@ impl<'r> Work<'_, 'r> {
         row.placement_from = Some(from[shown]);
         let [a, b] = gathered;
         let assemble = |side: usize, gathered: Gathered<'r>| {
-            gathered.assemble(&placements[side], rows[side]).map_err(|fault| match fault {
+            let made = self.taps(side).assemble(gathered, groups[side], &placements[side], rows[side]);
+            made.map_err(|fault| match fault {
                 Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
                 file => file,
             })
@@ -178,7 +187,13 @@ impl<'r> Work<'_, 'r> {
             self.note_absent(row, side, groups[side], placements);
         }
         let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
-        Ok(variants(row, &a, &b, precision, self.options))
+        let variants = variants(row, &a, &b, precision, self.options);
+        let scales = placements[1].0.iter().any(|p| matches!(p.sharding, Sharding::ScaleOf { .. }));
+        if scales && variants.iter().any(|v| !v.measured.identical) {
+            let found = misplaced(&a, &b).into_iter();
+            row.diagnoses.extend(found.map(|text| Diagnosis::new("rank_order", text)));
+        }
+        Ok(variants)
     }
 
     /// The placement of each side: what was said, else what the shapes say.
@@ -318,6 +333,13 @@ fn variants(
         }
     }
     let mut all = vec![Judged::measure(a, b, precision, twins, options)];
+    let codes = match &all[0].measured {
+        measured if measured.identical => {
+            (!same_codes(a, b)).then(|| "the values are equal, their codes are not".to_owned())
+        }
+        measured => measured.codes.map(|codes| codes.text(a.len())),
+    };
+    row.diagnoses.extend(codes.map(|text| Diagnosis::new("codes", text)));
     for (side, other) in others {
         let (a, b) = if side == 0 { (&other, b) } else { (a, &other) };
         all.push(Judged::measure(a, b, precision, Vec::new(), options));

@@ -10,6 +10,7 @@ pub mod decode;
 pub mod summary;
 
 pub mod float;
+pub mod transform;
 pub mod layouts;
 
 pub mod part;
@@ -17,6 +18,10 @@ pub mod whole;
 pub mod misfit;
 pub mod assemble;
 mod element;
+mod rearrange;
+mod dequant;
+mod extent;
+mod scale;
 
 pub mod statistics;
 pub mod rows;
@@ -24,7 +29,9 @@ mod scales;
 mod units;
 pub mod measure;
 pub mod exact;
+mod outliers;
 pub mod noise;
+pub mod payload;
 pub mod verdict;
 pub mod detail;
 
@@ -33,6 +40,7 @@ mod gather;
 pub mod infer;
 pub mod report;
 mod pairing;
+mod taps;
 mod judged;
 mod compare;
 mod alone;

@@ -1,7 +1,11 @@
 //! What a comparison found, as docs/format.md writes it down.
 
 pub use crate::element::Worst;
-use crate::{detail::Detail, run::FileError, verdict::Verdict};
+use crate::{
+    detail::Detail,
+    run::FileError,
+    verdict::{Test, Verdict},
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -53,6 +57,8 @@ pub struct Row {
     pub placement: Option<String>,
     /// Who said so.
     pub placement_from: Option<PlacementFrom>,
+    /// The test that decided; `None` where none was needed.
+    pub test: Option<Test>,
     /// Global ranks whose part differs; all that took part for `LAYOUT` and `MISSING`; none where nothing differs more
     /// than rounding does.
     pub ranks: Vec<u32>,
@@ -216,7 +222,7 @@ mod tests {
                 r#""first_divergence":{"tap":"q","step":0,"call":0,"ranks":[1]},"#,
                 r#""counts":{"IDENTICAL":0,"ROUNDING":0,"SUSPECT":0,"MISSING":0,"LAYOUT":0,"DIFFERENT":1},"#,
                 r#""rows":[{"tap":"q","step":0,"call":0,"group":null,"verdict":"DIFFERENT","placement":null,"#,
-                r#""placement_from":null,"ranks":[1],"n":0,"padded":0,"max_units":null,"row_units":null,"#,
+                r#""placement_from":null,"test":null,"ranks":[1],"n":0,"padded":0,"max_units":null,"row_units":null,"#,
                 r#""rel_l2":null,"max_abs":null,"max_ulp":null,"cosine":null,"slope":null,"nan":0,"both_nan":0,"#,
                 r#""by_rank":[],"worst":null,"inherited_units":null,"diagnoses":[]}]}"#
             )

@@ -6,6 +6,7 @@ use crate::{
     float::Float,
     measure,
     noise::{MOST_INHERITED, Noise, direct_units},
+    payload::{self, Codes},
     statistics::{PartError, Statistics},
     whole::Whole,
 };
@@ -50,6 +51,17 @@ pub struct Measured {
     pub identical: bool,
     /// How they differ.
     pub statistics: Statistics,
+    /// What the codes say, where they are quantised and differ.
+    pub codes: Option<Codes>,
+}
+
+/// A test that tells rounding from a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Test {
+    /// Its name in [`crate::noise`].
+    pub name: &'static str,
+    /// What it found over what it allows: above 1 is `DIFFERENT`, above 0.8 `SUSPECT`.
+    pub severity: f64,
 }
 
 /// A verdict and what it rests on.
@@ -57,8 +69,8 @@ pub struct Measured {
 pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
-    /// The test that decided, and its severity; `None` where no test was needed.
-    pub test: Option<(&'static str, f64)>,
+    /// The test that decided; `None` where none was needed.
+    pub test: Option<Test>,
     /// λ·u, the tensor's own relative noise; 0 where nothing differs.
     pub noise: f64,
 }
@@ -79,7 +91,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
             float: reference.parts.first().and_then(crate::part::Part::float),
             ..Statistics::default()
         };
-        return Measured { identical: true, statistics };
+        return Measured { identical: true, statistics, codes: None };
     }
     let is_float = reference.parts.first().is_some_and(|p| p.float().is_some());
     let statistics = if is_float {
@@ -87,7 +99,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     } else {
         exact::measure(reference, candidate)
     };
-    Measured { identical: false, statistics }
+    Measured { identical: false, statistics, codes: payload::measure(reference, candidate) }
 }
 
 /// What the measurement means after taps with the noise `inherited` (E): `None` where there were none.
@@ -112,15 +124,16 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     }
     let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
-    let tests =
-        noise.severities(s, inherited).map(|(test, x)| (test, if x.is_nan() { f64::INFINITY } else { x }));
-    let worst = tests.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
-    let verdict = match worst.1 {
+    let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
+    let tests = noise.severities(inherited).into_iter().chain(scale);
+    let tests = tests.map(|(name, x)| Test { name, severity: if x.is_nan() { f64::INFINITY } else { x } });
+    let worst = tests.max_by(|a, b| a.severity.total_cmp(&b.severity));
+    let verdict = match worst.map_or(0.0, |test| test.severity) {
         x if x > 1.0 => Verdict::Different,
         x if x > 0.8 => Verdict::Suspect,
         _ => Verdict::Rounding,
     };
-    Decision { verdict, test: Some(worst), noise: noise.relative() }
+    Decision { verdict, test: worst, noise: noise.relative() }
 }
 
 /// The parts of the candidate whose own errors exceed what the taps before allow. Where none does by itself, those
@@ -156,8 +169,11 @@ mod tests {
 
     #[test]
     fn nan_on_both_sides_fails_only_where_asked() {
-        let measured =
-            Measured { identical: true, statistics: Statistics { both_nan: 1, ..Statistics::default() } };
+        let measured = Measured {
+            identical: true,
+            statistics: Statistics { both_nan: 1, ..Statistics::default() },
+            codes: None,
+        };
         assert_eq!(decide(&measured, None, false).verdict, Verdict::Identical);
         assert_eq!(decide(&measured, None, true).verdict, Verdict::Different);
     }
