@@ -81,8 +81,12 @@ class Browser:
         self.call("Page.navigate", {"url": page.as_uri() + anchor})
         while not self.loaded:
             self.message()
-        self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+        self.settle()
         return time.monotonic() - since
+
+    def settle(self) -> None:
+        """Returns once what is to be drawn is drawn."""
+        self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
 
     def js(self, expression: str) -> Any:
         """The value of an expression."""
@@ -98,6 +102,7 @@ class Browser:
             parameters["text"] = "\r"
         self.call("Input.dispatchKeyEvent", {"type": "keyDown"} | parameters)
         self.call("Input.dispatchKeyEvent", {"type": "keyUp"} | parameters)
+        self.settle()
 
     def click(self, selector: str) -> None:
         """Clicks into the middle of an element."""
@@ -108,6 +113,7 @@ class Browser:
         self.call("Input.dispatchMouseEvent", {"type": "mouseMoved"} | at)
         self.call("Input.dispatchMouseEvent", {"type": "mousePressed"} | press)
         self.call("Input.dispatchMouseEvent", {"type": "mouseReleased"} | press)
+        self.settle()
 
     def type(self, text: str) -> None:
         """Types into what has the focus."""
@@ -119,6 +125,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", {"features": features})
+        self.settle()
 
     def screenshot(self, to: Path) -> None:
         """A picture of what is to be seen."""
@@ -128,12 +135,24 @@ class Browser:
 @contextmanager
 def browser(program: str, profile: Path) -> Iterator[Browser]:
     """A browser with a profile of its own, closed at the end."""
+    # Its descriptors 3 and 4 are what it listens and talks on. Not every sh can name one above 9.
     to_browser, from_browser = os.pipe(), os.pipe()
     command = f'exec "$0" "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe"]
-    options += ["--no-first-run", "--disable-extensions", "--disable-background-networking", f"--user-data-dir={profile}"]
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--remote-debugging-pipe",
+    ]
+    options += [
+        "--no-first-run",
+        "--disable-extensions",
+        "--disable-background-networking",
+        f"--user-data-dir={profile}",
+    ]
     process = subprocess.Popen(
-        ["sh", "-c", command, program, *options],
+        ["bash", "-c", command, program, *options],
         pass_fds=(to_browser[0], from_browser[1]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -143,7 +162,8 @@ def browser(program: str, profile: Path) -> Iterator[Browser]:
     try:
         yield Browser(process, to_browser[1], from_browser[0])
     finally:
-        process.terminate()
+        # It closes by itself, and only then are the processes gone that write into its profile.
+        os.write(to_browser[1], b'{"id": 0, "method": "Browser.close"}\0')
         process.wait(timeout=30)
         os.close(to_browser[1])
         os.close(from_browser[0])

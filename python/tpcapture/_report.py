@@ -64,6 +64,15 @@ class RankError:
 
 
 @dataclass(frozen=True, slots=True)
+class Test:
+    """A test that decided."""
+
+    name: str
+    severity: float | None
+    """Its statistic as a share of its limit."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """A finding beside the verdict."""
 
@@ -89,6 +98,8 @@ class Row:
     placement: str | None
     placement_from: str | None
     """`capture`, `layouts` or `inferred`."""
+    test: Test | None
+    """The test that decided; None where none was needed."""
     ranks: list[int]
     """Global ranks whose part differs; all that took part for LAYOUT and MISSING."""
     n: int
@@ -118,6 +129,7 @@ class Row:
     def of(cls, known: dict[str, Any]) -> "Row":
         """The row of an object of the report's JSON."""
         known["verdict"] = known["verdict"] and Verdict(known["verdict"])
+        known["test"] = known["test"] and Test(**known["test"])
         known["by_rank"] = [RankError(**error) for error in known["by_rank"]]
         known["worst"] = known["worst"] and Worst(**known["worst"])
         known["diagnoses"] = [Diagnosis(**diagnosis) for diagnosis in known["diagnoses"]]

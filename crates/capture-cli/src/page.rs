@@ -9,9 +9,9 @@ mod detail;
 use crate::{
     comparison::Compared,
     notes::place,
-    number,
     output::json,
     page::detail::{Shown, shown},
+    terminal::ranks_of,
 };
 use askama::Template as _;
 use capture_compare::{FileError, report::Row};
@@ -58,9 +58,7 @@ impl Compared {
         let rows = report.rows.iter().zip(details).map(|(row, detail)| DataRow { row, detail }).collect();
         let data = Data { runs: &report.runs, errors: &report.errors, short, left_out, rows };
         let first = report.first_divergence.as_ref().map_or_else(String::new, |first| {
-            let ranks = number::ranges(first.ranks.iter().map(|r| u64::from(*r)));
-            let ranks = if ranks.is_empty() { ranks } else { format!(", rank {ranks}") };
-            place(&first.tap, [first.step], first.call) + &ranks
+            place(&first.tap, [first.step], first.call) + &ranks_of(&first.ranks)
         });
         let complaints = self.complaints().into_iter().map(|line| line + "\n");
         let page = Page {

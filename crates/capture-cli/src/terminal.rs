@@ -118,7 +118,7 @@ fn is_sum(row: &Row) -> bool {
     row.verdict == Some(Verdict::Different) && placements.is_some_and(|p| p.0.iter().any(is_partial))
 }
 
-fn ranks_of(ranks: &[u32]) -> String {
+pub(crate) fn ranks_of(ranks: &[u32]) -> String {
     match ranks {
         [] => String::new(),
         [one] => format!(", rank {one}"),

@@ -6,7 +6,7 @@ const rows = data.rows;
 rows.forEach((row, i) => { row.i = i; });
 
 const ORDER = ["DIFFERENT", "LAYOUT", "MISSING", "SUSPECT", "ROUNDING", "IDENTICAL", "not checked"];
-const MARKS = { DIFFERENT: "✕", LAYOUT: "▦", MISSING: "∅", SUSPECT: "?", ROUNDING: "", IDENTICAL: "", "not checked": "–" };
+const MARKS = { DIFFERENT: "✕", LAYOUT: "▦", MISSING: "∅", SUSPECT: "?", ROUNDING: "≈", IDENTICAL: "=", "not checked": "–" };
 // Verdicts by how bad they are; as the command has them.
 const BADNESS = ["not checked", "IDENTICAL", "ROUNDING", "SUSPECT", "MISSING", "LAYOUT", "DIFFERENT"];
 const CLASS_DIFFERS = Infinity;
@@ -27,6 +27,9 @@ function make(tag, attributes = {}, ...children) {
   element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
   return element;
 }
+
+/** A name that may be broken after its dots. */
+const broken = (name) => name.split(/(?<=[._/])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 
 const verdictMark = (verdict) => make("span", { class: "verdict", "data-verdict": verdict }, verdict);
 
@@ -83,6 +86,8 @@ function colour(error) {
   return scale[Math.round(255 * Math.min(1, Math.max(0, at)))];
 }
 const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
+/** Black or white, whichever is read on a colour. */
+const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#000" : "#fff");
 
 function drawLegend() {
   const ramp = make("span", { class: "ramp", "aria-hidden": true });
@@ -168,20 +173,25 @@ function chosen() {
 const DIGITS = /\d+/;
 const kindOf = (tap) => tap.replace(/\d+/g, "*");
 
-/** Layers down, kinds of taps across; taps of which there is one kind alone have a line each. */
-function layerLines(shown) {
-  const kinds = new Map();
-  for (const row of shown) {
-    const kind = kindOf(row.tap);
-    if (!DIGITS.test(row.tap)) continue;
-    if (!kinds.has(kind)) kinds.set(kind, new Set());
-    kinds.get(kind).add(row.tap);
+/** Kinds of which several layers have a tap; a number in a lone name is no layer's. */
+const layered = new Set();
+{
+  const tapOfKind = new Map();
+  for (const { tap } of rows) {
+    const kind = kindOf(tap);
+    if (kind !== tap && (tapOfKind.get(kind) ?? tap) !== tap) layered.add(kind);
+    tapOfKind.set(kind, tap);
   }
-  const columns = [...kinds.keys()];
+}
+const layerOf = (tap) => (layered.has(kindOf(tap)) ? tap.match(DIGITS)[0] : undefined);
+
+/** Layers down, kinds of taps across; a tap of no layer has a line to itself. */
+function layerLines(shown) {
+  const columns = [...new Set(shown.map((row) => kindOf(row.tap)))].filter((kind) => layered.has(kind));
   const at = new Map(columns.map((kind, i) => [kind, i]));
   const lines = new Map();
   for (const row of shown) {
-    const layer = row.tap.match(DIGITS)?.[0];
+    const layer = layerOf(row.tap);
     const key = layer === undefined ? `tap ${row.tap}` : `layer ${layer}`;
     if (!lines.has(key)) lines.set(key, { name: layer ?? row.tap, isTap: layer === undefined, cells: [] });
     const column = layer === undefined ? 0 : at.get(kindOf(row.tap));
@@ -193,7 +203,7 @@ function layerLines(shown) {
 function drawLayers(shown) {
   const { columns, lines } = layerLines(shown);
   const prefix = commonPrefix(columns);
-  const corner = make("th", { scope: "col" }, prefix ? `layer of ${prefix}…` : "layer");
+  const corner = make("th", { scope: "col" }, prefix ? `layer of ${prefix.replace(/\.$/, "")}` : "layer");
   const heads = columns.map((kind) => make("th", { scope: "col", title: kind }, make("span", {}, kind.slice(prefix.length) || kind)));
   const body = lines.map((line) => {
     const cells = Array.from({ length: Math.max(1, columns.length) }, (_, i) => {
@@ -228,8 +238,7 @@ function cellOf(of) {
     tabindex: -1,
     title: describe(row) + more,
     "aria-label": describe(row) + more,
-    style: isPlain || verdict === "IDENTICAL" ? undefined : `background: linear-gradient(to right, ${stops})`,
-  }, MARKS[verdict] ? make("span", { class: "mark" }, MARKS[verdict]) : "");
+  }, make("div", {}, make("span", { class: "mark" }, MARKS[verdict]), make("i", { style: isPlain ? undefined : `background: linear-gradient(to right, ${stops})` })));
   cell.rows = of;
   return cell;
 }
@@ -240,7 +249,7 @@ function drawRanks(shown) {
   const heads = ["all", ...ranks.map((rank) => `rank ${rank}`)].map((name) => make("th", { scope: "col" }, name));
   const body = shown.slice(0, state.limit).map((row) => {
     const name = severalSteps || row.call || row.group ? placeOf(row) : row.tap;
-    const head = make("th", { scope: "row", class: "tap", title: name }, verdictMark(verdictOf(row)), " ", name);
+    const head = make("th", { scope: "row", class: "tap", title: name }, verdictMark(verdictOf(row)), " ", ...broken(name));
     const cells = ranks.map((rank) => rankCell(row, rank));
     return make("tr", {}, head, numberCell(row, errorOfRow(row), ""), ...cells);
   });
@@ -259,16 +268,19 @@ function rankCell(row, rank) {
 function numberCell(row, error, of, guilty = false) {
   const verdict = verdictOf(row);
   const isPlain = ["LAYOUT", "MISSING", "not checked"].includes(verdict);
-  const text = isPlain ? MARKS[verdict] : error === 0 ? "" : error === null || error === undefined ? (guilty ? MARKS[verdict] : "") : short(error);
-  const label = `${placeOf(row)}${of}: ${verdict}${text ? `, ${text}${isPlain ? "" : " units"}` : ""}`;
+  const hasNumber = !isPlain && error > 0;
+  const mark = (isPlain || guilty) && MARKS[verdict];
+  // A sum's ranks have no errors of their own.
+  const background = colour(error === undefined ? 0 : error);
+  const label = `${placeOf(row)}${of}: ${verdict}${hasNumber ? `, ${short(error)} units` : ""}`;
   const cell = make("td", {
     class: `cell ${verdict === "not checked" ? "unchecked" : verdict}`,
     role: "gridcell",
     tabindex: -1,
     title: label,
     "aria-label": label,
-    style: isPlain ? undefined : `background: ${css(colour(error ?? (guilty || !of ? null : 0)))}`,
-  }, text ? make("span", { class: guilty ? "mark guilty" : "mark" }, text) : "");
+    style: isPlain ? undefined : `background: ${css(background)}; color: ${inkOn(background)}`,
+  }, mark ? make("span", { class: "mark" }, mark) : "", hasNumber ? ` ${short(error)}` : "");
   cell.rows = [row];
   return cell;
 }
@@ -287,8 +299,17 @@ function draw() {
   const start = cellOfRow(state.open ?? first) ?? map.querySelector("td.cell");
   start?.setAttribute("tabindex", "0");
   cellOfRow(state.open)?.classList.add("open");
+  cellOfRow(first)?.classList.add("first");
   const bad = shown.filter(isBad).length;
   byId("status").textContent = `${plural(shown.length, "row")} shown of ${whole(rows.length)}, ${whole(bad)} of them beyond rounding`;
+}
+
+/** Shows what the reader came for: the row that is open, or the first divergence. */
+function reveal() {
+  const cell = cellOfRow(state.open) ?? cellOfRow(first);
+  if (!cell) return;
+  const [of, box] = [cell.getBoundingClientRect(), map.getBoundingClientRect()];
+  map.scrollTop += (of.top + of.bottom) / 2 - (box.top + box.bottom) / 2;
 }
 
 function cellOfRow(row) {
@@ -376,7 +397,7 @@ function panelOf(row, among) {
   const at = order.indexOf(row);
   const step = (to, text, label) => make("button", { type: "button", "aria-label": label, title: label, disabled: !order[to], onclick: () => show(order[to], null, false) }, text);
   const head = make("div", { class: "head" },
-    make("h2", { id: "panel-title", class: "tap" }, row.tap),
+    make("h2", { id: "panel-title", class: "tap" }, ...broken(row.tap)),
     step(at - 1, "‹", "previous in capture order"),
     step(at < 0 ? -1 : at + 1, "›", "next in capture order"),
     make("button", { type: "button", class: "close", "aria-label": "close", title: "close (Esc)", onclick: close }, "×"));
@@ -386,7 +407,7 @@ function panelOf(row, among) {
     row.call ? make("span", {}, `call ${row.call}`) : "",
     row.group ? make("span", {}, row.group) : "",
     row === first ? make("strong", {}, "the first divergence") : "");
-  return [head, where, amongOf(row, among), factsOf(row), ...findingsOf(row), ...ranksOf(row), ...detailOf(row)];
+  return [head, where, amongOf(row, among), ...findingsOf(row), factsOf(row), ...ranksOf(row), ...detailOf(row)];
 }
 
 /** The other rows of the cell. */
@@ -624,17 +645,16 @@ function drawControls() {
   const select = byId("step");
   if (steps.length < 2) byId("of-step").hidden = true;
   const worstOfStep = (step) => verdictOf(worstOf(rows.filter((row) => row.step === step)));
-  for (const step of steps) select.append(make("option", { value: step }, `${step} ${MARKS[worstOfStep(step)]}`));
+  for (const step of steps) select.append(make("option", { value: step }, `${step} ${MARKS[worstOfStep(step)]} ${worstOfStep(step)}`));
   select.append(make("option", { value: "all" }, "all, the worst"));
   select.value = state.step;
-  select.addEventListener("change", () => { state.step = select.value; draw(); });
+  select.addEventListener("change", () => { state.step = select.value; draw(); reveal(); });
   byId("tap").addEventListener("input", (event) => { state.tap = event.target.value; draw(); });
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
-  const layers = new Set(rows.map((row) => row.tap.match(DIGITS)?.[0]).filter(Boolean));
-  if (layers.size < 2) state.view = "ranks";
+  if (!layered.size) state.view = "ranks";
   for (const radio of document.querySelectorAll('input[name="view"]')) {
     radio.checked = radio.value === state.view;
-    radio.addEventListener("change", () => { state.view = radio.value; draw(); });
+    radio.addEventListener("change", () => { state.view = radio.value; draw(); reveal(); });
   }
 }
 
@@ -664,6 +684,7 @@ drawControls();
 drawNotes();
 byId("app").hidden = false;
 draw();
+reveal();
 const link = byId("first");
 if (link && first) link.href = `#row=${first.i}`;
 link?.addEventListener("click", () => setTimeout(() => { if (state.open !== first) follow(); }));
