@@ -11,6 +11,7 @@
 //! without the codes: d = 1 or ½ there is a fault.
 
 use crate::{exact::same_bits, whole::Whole};
+use serde::{Deserialize, Serialize};
 
 /// Rows and columns looked at together.
 const PANEL: (u64, u64) = (16, 4096);
@@ -20,7 +21,7 @@ const RUN: usize = 16;
 const LEAST: u32 = 4;
 
 /// What codes say of two quantised tensors.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Codes {
     /// How many codes differ.
     pub differing: u64,
