@@ -29,6 +29,7 @@ class _Asked(TypedDict):
     run: str
     run_b: str | None
     layouts: str | None
+    noise: str | None
     fail_on_nan: bool
     allow_suspect: bool
     tap: str | None

@@ -223,6 +223,7 @@ def compare(
     run_b: StrPath | Run | None = None,
     *,
     layouts: StrPath | None = None,
+    noise: StrPath | Run | None = None,
     fail_on_nan: bool = False,
     allow_suspect: bool = False,
     tap: str | None = None,
@@ -232,7 +233,8 @@ def compare(
     """Compare a candidate run with a reference, or one run across its ranks, as `tpcapture compare` does.
 
     run_a, run_b: open runs, or paths of runs or of directories that hold one; run_a is the reference. layouts: what is
-    known of how taps are sharded, a TOML file. fail_on_nan: take NaN at the same place on both sides for a difference.
+    known of how taps are sharded, a TOML file. noise: a second run of the reference that differs from it by rounding
+    only: what it is off by is allowed. fail_on_nan: take NaN at the same place on both sides for a difference.
     allow_suspect: take SUSPECT for no difference. tap, step: report on these only, a name or pattern and `10` or
     `"10-20"`; all are compared nonetheless. mmap: map the files rather than read them.
 
@@ -243,6 +245,7 @@ def compare(
         "run": _path(run_a),
         "run_b": None if run_b is None else _path(run_b),
         "layouts": None if layouts is None else os.fspath(layouts),
+        "noise": None if noise is None else _path(noise),
         "fail_on_nan": fail_on_nan,
         "allow_suspect": allow_suspect,
         "tap": tap,

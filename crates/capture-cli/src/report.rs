@@ -1,6 +1,7 @@
 //! `tpcapture report`: a comparison as a page.
 
 use crate::{Error, comparison::Comparison, output::Output, progress::Progress};
+use capture_compare::Options;
 use std::{fs, path::PathBuf};
 
 /// Arguments of `report`.
@@ -17,7 +18,8 @@ pub(crate) struct Args {
 pub(crate) fn report(args: &Args) -> Result<Output, Error> {
     let opened = args.comparison.open()?;
     let progress = Progress::new(opened.n_bytes());
-    let compared = opened.compare(true, &|n_bytes| progress.add(n_bytes))?;
+    let add = |n_bytes| progress.add(n_bytes);
+    let compared = opened.compare(Options { details: true, progress: Some(&add), ..Options::default() })?;
     drop(progress);
     let page = compared.page();
     fs::write(&args.output, &page).map_err(|reason| Error::Write { reason, path: args.output.clone() })?;
