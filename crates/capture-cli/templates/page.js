@@ -41,7 +41,7 @@ function short(x) {
   if (x === CLASS_DIFFERS) return "NaN/inf";
   if (x === 0) return "0";
   const size = Math.abs(x);
-  if (size >= 1e5 || size < 1e-3) return x.toExponential(size >= 1e15 ? 0 : 1).replace("e+", "e");
+  if (size >= 1e5 || size < 1e-3) return Number(x.toPrecision(2)).toExponential().replace("e+", "e");
   return String(Number(x.toPrecision(3)));
 }
 const whole = (n) => n.toLocaleString("en").replaceAll(",", "\u202f");
@@ -61,7 +61,7 @@ function ranges(numbers) {
 // Colours: the same error has the same colour on every page.
 
 const LOWEST = 0.1;
-const HIGHEST = 1e5;
+const HIGHEST = 1e7;
 let scale = [];
 let special = {};
 
@@ -82,9 +82,9 @@ function colour(error) {
   if (error === null || error === undefined) return special.plain;
   if (error === CLASS_DIFFERS) return special.class;
   if (error === 0) return special.same;
-  const at = Math.log(error / LOWEST) / Math.log(HIGHEST / LOWEST);
-  return scale[Math.round(255 * Math.min(1, Math.max(0, at)))];
+  return scale[Math.round(255 * placeOnScale(error))];
 }
+const placeOnScale = (error) => Math.min(1, Math.max(0, Math.log(error / LOWEST) / Math.log(HIGHEST / LOWEST)));
 const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 /** Black or white, whichever is read on a colour. */
 const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#000" : "#fff");
@@ -95,8 +95,9 @@ function drawLegend() {
   ramp.append(make("i", { style: `background: linear-gradient(to right, ${stops})` }));
   const decades = Math.log10(HIGHEST / LOWEST);
   for (let i = 0; i <= decades; i++) {
-    const value = LOWEST * 10 ** i;
-    ramp.append(make("span", { style: `left: ${(100 * i) / decades}%` }, value >= 1e4 ? `10${"⁰¹²³⁴⁵"[Math.round(Math.log10(value))]}` : String(Number(value.toPrecision(1)))));
+    const power = Math.round(Math.log10(LOWEST)) + i;
+    const label = power > 3 ? `10${"⁰¹²³⁴⁵⁶⁷"[power]}` : String(Number((10 ** power).toPrecision(1)));
+    ramp.append(make("span", { style: `left: ${(100 * i) / decades}%` }, label));
   }
   const swatch = (rgb, text) => make("span", {}, make("i", { class: "swatch", style: `background: ${css(rgb)}` }), text);
   byId("legend").replaceChildren(
@@ -137,7 +138,7 @@ function placeOf(row) {
 function describe(row) {
   const error = errorOfRow(row);
   const units = error === CLASS_DIFFERS ? ", NaN or inf on one side" : error === null ? "" : `, ${short(error)} units`;
-  const ranks = row.ranks.length ? `, rank ${ranges(row.ranks)}` : "";
+  const ranks = row.ranks.length ? `, rank${row.ranks.length > 1 ? "s" : ""} ${ranges(row.ranks)}` : "";
   return `${placeOf(row)}: ${verdictOf(row)}${units}${ranks}`;
 }
 
@@ -477,11 +478,9 @@ function copyText(text, done) {
 
 function ranksOf(row) {
   if (row.by_rank.length < 2 || !row.by_rank.some((own) => own.max_units)) return [];
-  const most = Math.max(...row.by_rank.map((own) => own.max_units ?? 0), 1);
-  const width = (x) => (100 * Math.log1p(x)) / Math.log1p(most);
   const lines = row.by_rank.map((own) => {
     const error = errorOf(row, own.rank);
-    const bar = make("i", { class: "bar", style: `width: ${error === CLASS_DIFFERS ? 100 : width(error ?? 0)}%; background: ${css(colour(error))}` });
+    const bar = make("i", { class: "bar", style: `width: ${error ? 100 * placeOnScale(error) : 0}%; background: ${css(colour(error))}` });
     const name = make("th", { scope: "row" }, `rank ${own.rank}`, row.ranks.includes(own.rank) && isBad(row) ? " ✕" : "");
     return make("tr", {}, name, make("td", { class: "track" }, bar), make("td", {}, short(error)), make("td", {}, short(own.row_units)));
   });
@@ -554,7 +553,7 @@ function mapOf(row, detail) {
   });
   canvas.addEventListener("mouseleave", () => { caption.textContent = rest; });
   const dims = dimsOf(detail);
-  const axis = (name, what, n) => [make("span", {}, "0"), make("span", {}, dims[name] ? `${what}: ${dims[name]}` : what), make("span", {}, whole(n - 1))];
+  const axis = (name, what, n) => n < 2 ? [] : [make("span", {}, "0"), make("span", {}, dims[name] ? `${what}: ${dims[name]}` : what), make("span", {}, whole(n - 1))];
   // Bottom up, as it is turned round.
   const left = make("span", { class: "rows" }, ...axis("rows", "rows", of).reverse());
   const figure = make("figure", {}, make("div", { class: "errors" }, left, canvas, make("span", { class: "columns" }, ...axis("columns", "columns", columns))), caption);

@@ -51,13 +51,13 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     s
 }
 
-/// Hands over the size of the error of every number, a row at a time: row, first number, errors. They are in the units
+/// Hands over the size of the error of every number, a row at a time: first number, errors. They are in the units
 /// of [`measure`], or differences where the numbers are integers; infinite where classes differ.
 pub(crate) fn errors(
     reference: &Whole<'_>,
     candidate: &Whole<'_>,
     precision: Option<Float>,
-    take: &mut dyn FnMut(u64, u64, &[f64]),
+    take: &mut dyn FnMut(u64, &[f64]),
 ) {
     let grid = Grid::of(&reference.shape);
     let mut pair = Pair::new(reference, candidate, &grid);
@@ -87,7 +87,7 @@ pub(crate) fn errors(
                 })
             };
         }
-        take(row, from, &errors[..len]);
+        take(from, &errors[..len]);
     }
 }
 
