@@ -17,7 +17,7 @@ const FOR_SHORT: usize = ROOM / 2;
 /// Rows and columns of a map, and elements that are listed, in short.
 const SHORT: (usize, usize) = (32, 3);
 
-/// A detail as page.js reads it.
+/// A detail as the page's script reads it.
 #[derive(Serialize)]
 pub(crate) struct Shown {
     shape: Vec<u64>,
