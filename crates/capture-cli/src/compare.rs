@@ -1,6 +1,11 @@
 //! `tpcapture compare`: a run across its ranks, or a candidate against a reference.
 
-use crate::{Error, comparison::Comparison, output::Output, progress::Progress};
+use crate::{
+    Error,
+    comparison::{Comparison, Machines},
+    output::Output,
+    progress::Progress,
+};
 use std::{env, io::IsTerminal as _};
 
 /// What the words of the table mean, under `--help`.
@@ -34,11 +39,11 @@ pub(crate) struct Args {
 }
 
 /// Compares.
-pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
-    let opened = args.comparison.open()?;
-    let progress = Progress::new(opened.n_bytes());
-    let compared = opened.compare(false, &|n_bytes| progress.add(n_bytes))?;
-    drop(progress);
+pub(crate) fn compare(args: &Args, machines: Machines<'_>) -> Result<Output, Error> {
+    let compared = args.comparison.compare(machines, false, |total| {
+        let progress = Progress::new(total);
+        move |n_bytes| progress.add(n_bytes)
+    })?;
     let mut output = if args.json {
         Output::json(&compared.report, &compared.report.errors)
     } else {

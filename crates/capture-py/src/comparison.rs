@@ -1,5 +1,6 @@
 //! Comparing runs.
 
+use crate::ray::Ray;
 use capture_cli::{Compared, Comparison, Error, Reading};
 use capture_compare::LayoutsError;
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -25,17 +26,20 @@ pub(crate) struct Asked {
     tap: Option<String>,
     step: Option<String>,
     mmap: bool,
+    noise: Option<PathBuf>,
+    engine: String,
 }
 
 impl Asked {
     fn comparison(self) -> PyResult<Comparison> {
-        let Self { run, run_b, layouts, fail_on_nan, allow_suspect, tap, step, mmap } = self;
+        let Self { run, run_b, layouts, fail_on_nan, allow_suspect, tap, step, mmap, noise, engine } = self;
         let parse = |text: String| {
             let step = text.parse();
             step.map_err(|error| PyValueError::new_err(format!("step={text:?}: {error}")))
         };
+        let engine = engine.parse().map_err(PyValueError::new_err::<String>)?;
         let (step, reading) = (step.map(parse).transpose()?, Reading { no_mmap: !mmap });
-        Ok(Comparison { run, run_b, layouts, fail_on_nan, allow_suspect, tap, step, reading })
+        Ok(Comparison { run, run_b, layouts, noise, fail_on_nan, allow_suspect, tap, step, engine, reading })
     }
 }
 
@@ -46,7 +50,7 @@ impl Asked {
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, asked: Asked) -> PyResult<(String, String, u8)> {
     let comparison = asked.comparison()?;
-    let compared = interruptible(py, || comparison.open()?.compare(false, &|_| ()))?
+    let compared = interruptible(py, || comparison.compare(Some(&Ray::default()), false, |_| |_| ()))?
         .map_err(|error| exception(&error))?;
     Ok((compared.json(), text(&compared), compared.exit_status()))
 }
