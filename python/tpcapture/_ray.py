@@ -47,7 +47,7 @@ class Cluster:
         where = NodeAffinitySchedulingStrategy(self._nodes[node], soft=False)
         return ray.remote(function).options(scheduling_strategy=where, num_cpus=1, max_retries=1)
 
-    def list(self, path: os.PathLike[str]) -> list[tuple[bytes | None, str]]:
+    def list_run(self, path: os.PathLike[str]) -> list[tuple[bytes | None, str]]:
         """What every machine has of the run at a path, or why there is nothing."""
         text = os.fspath(path)
         return ray.get([self._on(node, _list).remote(text, node) for node in range(len(self._nodes))])

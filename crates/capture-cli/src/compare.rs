@@ -6,6 +6,7 @@ use crate::{
     output::Output,
     progress::Progress,
 };
+use capture_compare::Options;
 use std::{env, io::IsTerminal as _};
 
 /// What the words of the table mean, under `--help`.
@@ -40,10 +41,11 @@ pub(crate) struct Args {
 
 /// Compares.
 pub(crate) fn compare(args: &Args, machines: Machines<'_>) -> Result<Output, Error> {
-    let compared = args.comparison.compare(machines, false, |total| {
-        let progress = Progress::new(total);
-        move |n_bytes| progress.add(n_bytes)
-    })?;
+    let progress = Progress::new(0);
+    let add = |n_bytes| progress.add(n_bytes);
+    let options = Options { progress: Some(&add), ..Options::default() };
+    let compared = args.comparison.compare(machines, options, |total| progress.expect(total))?;
+    drop(progress);
     let mut output = if args.json {
         Output::json(&compared.report, &compared.report.errors)
     } else {

@@ -104,20 +104,20 @@ impl Comparison {
         Ok(Opened { asked: self, layouts, runs, noise })
     }
 
-    /// Compares, in detail where it is for a page: here, or on the machines that were asked for. `progress` is called with
-    /// how many bytes there are, and makes what is called with the bytes that were done since its last call.
-    pub fn compare<P: Fn(u64) + Sync>(
+    /// Compares: here, or on the machines that were asked for. `options` say whether in detail, who is told of progress,
+    /// after `begin` was of how many bytes there are, and what stops it; the rest was asked for.
+    pub fn compare(
         &self,
         machines: Machines<'_>,
-        details: bool,
-        progress: impl FnOnce(u64) -> P,
+        options: Options<'_>,
+        begin: impl FnOnce(u64),
     ) -> Result<Compared, Error> {
         if self.engine == Engine::Ray {
-            return self.spread(machines.ok_or(Error::NoRay)?, details);
+            return self.spread(machines.ok_or(Error::NoRay)?, options.details);
         }
         let opened = self.open()?;
-        let progress = progress(opened.n_bytes());
-        opened.compare(details, &progress)
+        begin(opened.n_bytes());
+        opened.compare(options)
     }
 
     fn spread(&self, cluster: &dyn Cluster, details: bool) -> Result<Compared, Error> {
@@ -185,10 +185,8 @@ impl Opened<'_> {
         self.runs.iter().flat_map(|run| &run.entries).map(Entry::n_bytes).sum()
     }
 
-    fn compare(self, details: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<Compared, Error> {
-        let fail_on_nan = self.asked.fail_on_nan;
-        let noise = self.noise.as_ref();
-        let options = Options { fail_on_nan, details, noise, progress: Some(progress) };
+    fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
+        let options = Options { fail_on_nan: self.asked.fail_on_nan, noise: self.noise.as_ref(), ..options };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),

@@ -131,7 +131,7 @@ impl Plan {
 
     fn comparison<'r>(&self, runs: &'r [Run], layouts: &'r Layouts) -> Comparison<'r> {
         let Self { fail_on_nan, details, .. } = *self;
-        let options = Options { fail_on_nan, details, noise: runs.get(2), progress: None };
+        let options = Options { fail_on_nan, details, noise: runs.get(2), ..Options::default() };
         Comparison::new(&runs[0], &runs[1], layouts, options)
     }
 }

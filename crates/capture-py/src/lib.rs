@@ -38,5 +38,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ray::spread_list, module)?)?;
     module.add_function(wrap_pyfunction!(ray::spread_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(ray::spread_work, module)?)?;
+    module.add_function(wrap_pyfunction!(comparison::page, module)?)?;
     Ok(())
 }
