@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray
-import tpcapture
 from conftest import Launch, clean_env
+
+import tpcapture
 
 # 24 tensors of a layer that ends in a sum, in bf16's precision, on one rank or cut over four. `fault` zeroes a row of
 # what rank 2 holds of the last layers.

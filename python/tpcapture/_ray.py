@@ -4,6 +4,7 @@ Each machine lists what it has of a run, tasks read tensors where they lie, and 
 Ray's object store. What is measured, and what becomes of it, is the native module's matter.
 """
 
+import logging
 import os
 from typing import Any
 
@@ -38,8 +39,8 @@ class Cluster:
     def __init__(self) -> None:
         """Connect. ConnectionError where there is no cluster."""
         if not ray.is_initialized():
-            ray.init(address="auto", log_to_driver=False, logging_level="error")
-        alive = (node for node in ray.nodes() if node["Alive"])
+            ray.init(address="auto", log_to_driver=False, logging_level=logging.ERROR)
+        alive = (node for node in ray.nodes() if node["Alive"])  # type: ignore[no-untyped-call]
         self._nodes: list[str] = sorted(node["NodeID"] for node in alive)
 
     def _on(self, node: int, function: Any) -> Any:
