@@ -6,10 +6,11 @@ mod source;
 mod segment;
 mod listing;
 pub mod run;
+mod vectors;
+pub mod float;
 pub mod decode;
 pub mod summary;
 
-pub mod float;
 pub mod layouts;
 
 pub mod part;
@@ -18,8 +19,14 @@ pub mod misfit;
 pub mod assemble;
 
 pub mod statistics;
+mod real;
 pub mod rows;
+mod magnitudes;
+mod repeats;
 mod scales;
+mod largest;
+mod errors;
+mod pieces;
 mod units;
 pub mod measure;
 pub mod exact;

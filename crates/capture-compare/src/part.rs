@@ -105,6 +105,11 @@ impl<'a> Part<'a> {
         &self.bytes[from as usize * self.item()..to as usize * self.item()]
     }
 
+    /// The dtype and bytes of the numbers `from..to`, where they are stored one by one.
+    pub(crate) fn stored(&self, from: u64, to: u64) -> Option<(Dtype, &[u8])> {
+        Some((self.stored, self.bytes(from, to)))
+    }
+
     /// How many of the numbers `from..to` are NaN.
     #[must_use]
     pub fn count_nan(&self, from: u64, to: u64) -> u64 {
