@@ -11,12 +11,18 @@ pub mod float;
 pub mod decode;
 pub mod summary;
 
+pub mod transform;
 pub mod layouts;
 
 pub mod part;
 pub mod whole;
 pub mod misfit;
 pub mod assemble;
+mod element;
+mod rearrange;
+mod dequant;
+mod extent;
+mod scale;
 
 pub mod statistics;
 mod real;
@@ -32,21 +38,29 @@ pub mod measure;
 pub mod exact;
 mod outliers;
 pub mod noise;
+pub mod payload;
 pub mod verdict;
+pub mod detail;
 
 pub mod index;
 mod gather;
 pub mod infer;
 pub mod report;
+pub mod options;
 mod pairing;
+mod taps;
+mod opened;
+mod variants;
 mod judged;
-mod compare;
+pub mod outcome;
+pub mod walk;
+pub mod compare;
 mod alone;
 
 pub use alone::check;
-pub use compare::compare;
-pub use judged::Options;
+pub use compare::{Comparison, compare};
 pub use layouts::{Layouts, LayoutsError};
+pub use options::Options;
 pub use report::Report;
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
 pub use source::path_as_text;

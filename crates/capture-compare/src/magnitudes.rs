@@ -1,6 +1,7 @@
 //! The first look at a row: how large its numbers are and how far apart.
 
 use crate::{
+    float::Float,
     real::{Line, Real, largest, total},
     vectors::{LANES, Loop},
 };
@@ -27,11 +28,28 @@ pub(crate) struct RowScale {
 }
 
 impl RowScale {
-    /// Whether sums of its errors in units of `unit` and their fourth powers stay well within f32.
-    pub(crate) fn fits_f32(&self, unit: f64) -> bool {
-        let usual = 2f64.powi(-100)..2f64.powi(100);
-        usual.contains(&self.scale) && self.error / self.scale / unit < 2f64.powi(28)
+    /// Whether sums of squares of its numbers and errors neither overflow f32 nor vanish there.
+    pub(crate) fn fits_f32(&self) -> bool {
+        self.fits(self.error / self.scale, -50, 50)
     }
+
+    /// Whether sums of the fourth powers of its errors in rounding units do not either.
+    pub(crate) fn units_fit_f32(&self, roundoff: f64) -> bool {
+        // The share of a column is at least 1/4.
+        self.fits(self.error / self.scale / roundoff * 4.0, -20, 28)
+    }
+
+    fn fits(&self, error: f64, least: i32, most: i32) -> bool {
+        let within = |x: f64, least: i32, most: i32| x > 2f64.powi(least) && x < 2f64.powi(most);
+        within(self.scale, -100, 100) && (error == 0.0 || within(error, least, most))
+    }
+}
+
+/// w: the rounding unit of a number r in a row and column of that scale.
+pub(crate) fn unit(float: Float, r: f64, scale: f64, terms: f64) -> f64 {
+    // Multiplied before anything is added, so that the largest numbers of f64 do not overflow.
+    let u = float.roundoff();
+    u * r.abs() + u * scale + u * terms + float.underflow()
 }
 
 /// The look at one row, in whole vectors.

@@ -15,10 +15,11 @@
 
 use crate::{
     decode::numbers_per_element,
-    float::{BF16, F16, F32, Float},
+    float::{BF16, F16, F32, F64, Float},
+    magnitudes::unit,
     real::Line,
-    rows::{Grid, Pair},
-    scales::Scales,
+    rows::{Grid, Pair, Row},
+    scales::{Scales, class},
     statistics::{PartError, Statistics},
     units::Units,
     whole::Whole,
@@ -54,6 +55,46 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
 /// Numbers in 16 bytes as stored; a power of two, which those of 6 bits are not.
 fn chunk(dtype: Dtype) -> usize {
     (128 / dtype.bitsize() * numbers_per_element(dtype)).next_power_of_two()
+}
+
+/// Hands over the size of the error of every number, a row at a time: row, first number, errors. They are in the units
+/// of [`measure`], or differences where the numbers are integers; infinite where classes differ.
+pub(crate) fn errors(
+    reference: &Whole<'_>,
+    candidate: &Whole<'_>,
+    precision: Option<Float>,
+    take: &mut dyn FnMut(u64, u64, &[f64]),
+) {
+    let grid = Grid::of(&reference.shape);
+    let pair = Pair::new(reference, candidate);
+    let stored = coarser_of(reference, candidate);
+    let mut s =
+        Statistics { parts: vec![PartError::default(); candidate.parts.len()], ..Statistics::default() };
+    let scales = Scales::measure(&pair, &grid, &Line::of(stored.unwrap_or(F64)), &mut s);
+    let float = stored.map(|stored| {
+        precision.map_or(in_use(stored, scales.bits), |p| in_use(stored, scales.bits).coarser(p))
+    });
+    let mut numbers = Row::<f64>::new(&grid);
+    let mut errors = vec![0.0; grid.width];
+    for row in 0..grid.rows {
+        let (from, len) = grid.row(row);
+        pair.read(from, len, &mut numbers);
+        pair.read_terms(from, len, &mut numbers);
+        for (j, error) in errors[..len].iter_mut().enumerate() {
+            let (r, c) = (numbers.r[j], numbers.c[j]);
+            *error = if class(r) != class(c) {
+                f64::INFINITY
+            } else if r == c || !r.is_finite() {
+                0.0
+            } else {
+                float.map_or((c - r).abs(), |float| {
+                    let scale = scales.rows[row as usize].scale * scales.columns[j];
+                    (c - r).abs() / unit(float, r, scale, numbers.term(j))
+                })
+            };
+        }
+        take(row, from, &errors[..len]);
+    }
 }
 
 /// The coarser of the stored formats; `None` for integers.

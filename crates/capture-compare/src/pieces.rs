@@ -2,6 +2,7 @@
 
 use crate::{
     float::Float,
+    magnitudes::unit,
     rows::{Grid, Pair, Row},
     scales::Scales,
     statistics::Pieces,
@@ -22,7 +23,6 @@ pub(crate) fn pieces(
     if counted.len() >= ENOUGH || grid.width / length < 2 {
         return None;
     }
-    let (u, underflow) = (float.roundoff(), float.underflow());
     let mut pieces = Pieces::default();
     let mut row = Row::<f64>::new(grid);
     for i in counted {
@@ -34,8 +34,8 @@ pub(crate) fn pieces(
         for start in (0..=grid.width - length).step_by(length) {
             let (mut square, mut slope, mut energy) = (0.0, 0.0, 0.0);
             for j in start..start + length {
-                let (r, c, p) = (row.r[j], row.c[j], row.p.get(j).copied().unwrap_or(0.0));
-                let w = u * r.abs() + u * scale * scales.columns[j] + u * p + underflow;
+                let (r, c) = (row.r[j], row.c[j]);
+                let w = unit(float, r, scale * scales.columns[j], row.term(j));
                 let q = if c == r { 0.0 } else { (c - r) / w };
                 let s = (r / 2.0 + c / 2.0) / w;
                 (square, slope, energy) = (square + q * q, slope + q * s, energy + s * s);

@@ -74,7 +74,11 @@ impl Real for f64 {
 
     #[inline(always)]
     fn distance(self, other: Self, line: &Line) -> u64 {
-        if self == other { 0 } else { line.float.place(self).abs_diff(line.float.place(other)) }
+        if self == other || !(self.is_finite() && other.is_finite()) {
+            0
+        } else {
+            line.float.place(self).abs_diff(line.float.place(other))
+        }
     }
 
     #[inline(always)]

@@ -71,7 +71,8 @@ impl Grid {
 pub(crate) struct Pair<'w, 'a> {
     pub(crate) reference: &'w Whole<'a>,
     pub(crate) candidate: &'w Whole<'a>,
-    sums: [bool; 2],
+    /// Whether a side is a sum over ranks or dequantised.
+    computed: [bool; 2],
     /// Whether all numbers fit f32.
     pub(crate) is_narrow: bool,
 }
@@ -80,7 +81,7 @@ pub(crate) struct Pair<'w, 'a> {
 pub(crate) struct Row<T> {
     pub(crate) r: Vec<T>,
     pub(crate) c: Vec<T>,
-    /// Σ|p| of both; empty where no side is a sum.
+    /// Σ|p| of both; empty where neither is computed.
     pub(crate) p: Vec<T>,
     /// How many numbers of the candidate's row come from which part, in order; `None` for a sum.
     pub(crate) runs: Vec<(Option<usize>, usize)>,
@@ -90,6 +91,11 @@ impl<T: Real> Row<T> {
     pub(crate) fn new(grid: &Grid) -> Self {
         let row = || vec![T::default(); grid.vectors() * LANES];
         Self { r: row(), c: row(), p: Vec::new(), runs: Vec::new() }
+    }
+
+    /// Σ|p| at a place.
+    pub(crate) fn term(&self, j: usize) -> f64 {
+        self.p.get(j).map_or(0.0, |p| p.wide())
     }
 
     /// Puts zeros where a side is not finite, and says how many of the first `len` places are.
@@ -108,17 +114,12 @@ impl<T: Real> Row<T> {
 
 impl<'w, 'a> Pair<'w, 'a> {
     pub(crate) fn new(reference: &'w Whole<'a>, candidate: &'w Whole<'a>) -> Self {
-        let sums = [reference.has_sum(), candidate.has_sum()];
+        let computed = [reference.is_computed(), candidate.is_computed()];
         let fits = |whole: &Whole<'_>| {
             whole.parts.iter().all(|p| p.stored(0, 0).is_some_and(|(dtype, _)| fits_f32(dtype)))
         };
-        let is_narrow = sums == [false; 2] && fits(reference) && fits(candidate);
-        Self { reference, candidate, sums, is_narrow }
-    }
-
-    /// Whether a side is a sum over ranks.
-    pub(crate) fn has_sum(&self) -> bool {
-        self.sums != [false; 2]
+        let is_narrow = computed == [false; 2] && fits(reference) && fits(candidate);
+        Self { reference, candidate, computed, is_narrow }
     }
 
     pub(crate) fn read<T: Real>(&self, from: u64, len: usize, row: &mut Row<T>) {
@@ -131,14 +132,14 @@ impl<'w, 'a> Pair<'w, 'a> {
     }
 
     pub(crate) fn read_terms<T: Real>(&self, from: u64, len: usize, row: &mut Row<T>) {
-        if !self.has_sum() {
+        if self.computed == [false; 2] {
             return;
         }
         let mut terms = vec![0.0; len];
         row.p.clear();
         row.p.resize(row.r.len(), T::default());
-        for (has_sum, whole) in self.sums.into_iter().zip([self.reference, self.candidate]) {
-            if has_sum {
+        for (is_computed, whole) in self.computed.into_iter().zip([self.reference, self.candidate]) {
+            if is_computed {
                 whole.read_magnitudes(from, &mut terms);
                 row.p.iter_mut().zip(&terms).for_each(|(p, x)| *p = *p + T::of(*x));
             }
@@ -149,8 +150,8 @@ impl<'w, 'a> Pair<'w, 'a> {
     pub(crate) fn term_bits(&self) -> u64 {
         let mut bits = 0;
         let mut chunk = vec![0.0; 4096];
-        for (has_sum, whole) in self.sums.into_iter().zip([self.reference, self.candidate]) {
-            for part in whole.parts.iter().filter(|_| has_sum) {
+        for (is_computed, whole) in self.computed.into_iter().zip([self.reference, self.candidate]) {
+            for part in whole.parts.iter().filter(|_| is_computed) {
                 let mut from = 0;
                 while from < part.len() {
                     let len = (part.len() - from).min(chunk.len() as u64) as usize;

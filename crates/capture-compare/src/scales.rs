@@ -189,7 +189,7 @@ impl Found {
 }
 
 /// NaN, +inf, −inf or finite.
-fn class(x: f64) -> u8 {
+pub(crate) fn class(x: f64) -> u8 {
     if x.is_finite() {
         0
     } else if x.is_nan() {
@@ -225,7 +225,7 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
             if !row.counts {
                 return self.push(i, row, &looks, None);
             }
-            if (looks.reference + looks.candidate).is_finite() && row.fits_f32(1.0) {
+            if (looks.reference + looks.candidate).is_finite() && row.fits_f32() {
                 let scale = 1.0 / row.scale as f32;
                 let (r, c) = (&self.narrow.r, &self.narrow.c);
                 let squares = vectors::run(Shares { r, c, scale, columns: &mut self.shares });

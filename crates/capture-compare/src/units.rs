@@ -4,6 +4,7 @@ use crate::{
     errors::{BLOCK, Columns, Errors, Found, Means, Piece},
     float::Float,
     largest::{Add, Largest},
+    magnitudes::unit,
     pieces::pieces,
     real::Real,
     rows::{Grid, Pair, Row},
@@ -246,8 +247,7 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     /// Adds a row; `blocks` says whether its blocks are among those that are kept.
     fn row(&mut self, i: u32, blocks: bool) {
         let row = &self.units.scales.rows[i as usize];
-        let least = self.units.float.roundoff() / 4.0;
-        if self.pair.is_narrow && row.fits_f32(least) {
+        if self.pair.is_narrow && row.units_fit_f32(self.units.float.roundoff()) {
             let Self { units, pair, grid, narrow, columns, sums, .. } = self;
             units.add(pair, grid, i, narrow, columns, sums, blocks);
             self.pending += 1;
@@ -328,12 +328,11 @@ impl Units<'_> {
         pair.read(from, len, &mut row);
         pair.read_terms(from, len, &mut row);
         row.mask(len);
-        let (u, scale) = (self.float.roundoff(), self.scales.rows[i as usize].scale);
+        let scale = self.scales.rows[i as usize].scale;
         let mut largest = (0.0, 0);
         for j in 0..len {
-            let (r, c, p) = (row.r[j], row.c[j], row.p.get(j).copied().unwrap_or(0.0));
-            let w = u * r.abs() + u * scale * self.scales.columns[j] + u * p + self.float.underflow();
-            let q = ((c - r) / w).abs();
+            let (r, c) = (row.r[j], row.c[j]);
+            let q = ((c - r) / unit(self.float, r, scale * self.scales.columns[j], row.term(j))).abs();
             largest = if q > largest.0 { (q, from + j as u64) } else { largest };
         }
         largest
