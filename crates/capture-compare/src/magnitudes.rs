@@ -33,10 +33,10 @@ impl RowScale {
         self.fits(self.error / self.scale, -50, 50)
     }
 
-    /// Whether sums of the fourth powers of its errors in rounding units do not either.
+    /// Whether sums of the fourth powers of its errors in rounding units do not either, where no column's share is above
+    /// 2^20; none is below 1/4.
     pub(crate) fn units_fit_f32(&self, roundoff: f64) -> bool {
-        // The share of a column is at least 1/4.
-        self.fits(self.error / self.scale / roundoff * 4.0, -20, 28)
+        self.fits(self.error / self.scale / roundoff * 4.0, -4, 28)
     }
 
     fn fits(&self, error: f64, least: i32, most: i32) -> bool {

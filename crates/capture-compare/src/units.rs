@@ -58,12 +58,26 @@ impl Units<'_> {
         if counted.len() >= 4 {
             let n = counted.len().min(SAMPLE);
             let sample: Vec<u32> = (0..n).map(|i| counted[i * counted.len() / n]).collect();
-            let share = |count: &u64| (count * n as u64).div_ceil(counted.len() as u64);
-            let counts: Vec<u64> = self.scales.counts.iter().map(share).collect();
+            let counts = self.counts(pair, grid, &sample);
             let noise = self.measure(pair, grid, &sample).noise(&counts, s.pieces.as_ref());
             self.clip = 4.0 * noise.max(0.5);
         }
         self.measure(pair, grid, &counted).write(&self, pair, grid, s);
+    }
+
+    /// Finite places of each column in those rows.
+    fn counts(&self, pair: &Pair<'_, '_>, grid: &Grid, rows: &[u32]) -> Vec<u64> {
+        let mut counts = vec![rows.len() as u64; grid.width];
+        let mut numbers = Row::<f64>::new(grid);
+        for i in rows {
+            let (from, len) = grid.row(u64::from(*i));
+            if (self.scales.rows[*i as usize].finite as usize) < len {
+                pair.read(from, len, &mut numbers);
+                let places = numbers.r.iter().zip(&numbers.c).zip(&mut counts);
+                places.for_each(|((r, c), n)| *n -= u64::from(!(r.is_finite() && c.is_finite())));
+            }
+        }
+        counts
     }
 
     fn measure(&self, pair: &Pair<'_, '_>, grid: &Grid, rows: &[u32]) -> Sums {
@@ -207,6 +221,8 @@ struct Strip<'p, 'w, 'a> {
     units: &'p Units<'p>,
     pair: &'p Pair<'w, 'a>,
     grid: &'p Grid,
+    /// Whether rows may fit f32.
+    is_narrow: bool,
     narrow: Buffers<f32>,
     /// Sums of the last rows.
     columns: Vec<Columns<f32>>,
@@ -241,13 +257,14 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     fn new(units: &'p Units<'p>, pair: &'p Pair<'w, 'a>, grid: &'p Grid) -> Self {
         let columns = vec![Columns::default(); grid.vectors()];
         let (narrow, sums) = (Buffers::new(units, grid), Sums::new(pair, grid));
-        Self { units, pair, grid, narrow, columns, pending: 0, sums }
+        let is_narrow = pair.is_narrow && units.scales.columns.iter().all(|c| *c < 2f64.powi(20));
+        Self { units, pair, grid, is_narrow, narrow, columns, pending: 0, sums }
     }
 
     /// Adds a row; `blocks` says whether its blocks are among those that are kept.
     fn row(&mut self, i: u32, blocks: bool) {
         let row = &self.units.scales.rows[i as usize];
-        if self.pair.is_narrow && row.units_fit_f32(self.units.float.roundoff()) {
+        if self.is_narrow && row.units_fit_f32(self.units.float.roundoff()) {
             let Self { units, pair, grid, narrow, columns, sums, .. } = self;
             units.add(pair, grid, i, narrow, columns, sums, blocks);
             self.pending += 1;
