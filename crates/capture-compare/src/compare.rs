@@ -154,7 +154,8 @@ impl<'r> Work<'_, 'r> {
 
     /// Assembles both sides and measures every variant of them.
     fn measure(&self, row: &mut Row, groups: [&Group; 2]) -> Result<Vec<Judged>, Fault> {
-        let gathered = [self.taps(0).gather(groups[0])?, self.taps(1).gather(groups[1])?];
+        let gather = |side: usize| self.taps(side).gather(groups[side]).map_err(|fault| of_side(side, fault));
+        let gathered = [gather(0)?, gather(1)?];
         let rows = |side: usize| {
             let rows = self.indices[side].rows(&self.pair.firing, groups[side], self.layouts);
             rows.map_err(|text| Fault::Layout(format!("{}: {text}", SIDES[side])))
@@ -168,10 +169,7 @@ impl<'r> Work<'_, 'r> {
         let [a, b] = gathered;
         let assemble = |side: usize, gathered: Gathered<'r>| {
             let made = self.taps(side).assemble(gathered, groups[side], &placements[side], rows[side]);
-            made.map_err(|fault| match fault {
-                Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
-                file => file,
-            })
+            made.map_err(|fault| of_side(side, fault))
         };
         let tensors = [assemble(0, a)?, assemble(1, b)?];
         if from == [PlacementFrom::Inferred; 2] {
@@ -229,6 +227,14 @@ impl<'r> Work<'_, 'r> {
             row.verdict = Some(Verdict::Missing);
             row.ranks = self.ranks(side, group);
         }
+    }
+}
+
+/// The fault, and on which side.
+fn of_side(side: usize, fault: Fault) -> Fault {
+    match fault {
+        Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
+        file => file,
     }
 }
 

@@ -32,7 +32,12 @@ const INT4: Float = Float { precision: 3, min_exponent: 2 };
 
 /// The dequantised part.
 pub(crate) fn dequant<'a>(part: Part<'a>, dequant: &Dequant, of: Operands<'a>) -> Result<Part<'a>, Misfit> {
-    Dequantising { dequant, found: format!("{:?} {:?}", part.dtype, part.shape) }.part(part, of)
+    Dequantising::new(dequant, &part).part(part, of)
+}
+
+/// The part's codes, one number each, without their scales.
+pub(crate) fn codes<'a>(part: Part<'a>, dequant: &Dequant) -> Result<Part<'a>, Misfit> {
+    Dequantising::new(dequant, &part).codes(part)
 }
 
 struct Dequantising<'d> {
@@ -41,7 +46,11 @@ struct Dequantising<'d> {
     found: String,
 }
 
-impl Dequantising<'_> {
+impl<'d> Dequantising<'d> {
+    fn new(dequant: &'d Dequant, part: &Part<'_>) -> Self {
+        Self { dequant, found: format!("{:?} {:?}", part.dtype, part.shape) }
+    }
+
     fn part<'a>(&self, part: Part<'a>, of: Operands<'a>) -> Result<Part<'a>, Misfit> {
         let codes = self.codes(part)?;
         let [matrices, rows, columns] = matrix(&codes.shape);
