@@ -3,6 +3,7 @@
 #   make demo     a sharding fault, captured and named, in a few seconds (after the first installation)
 #   make test     all tests
 #   make bench    what the hook costs, off and on
+#   make verdict-rates   false alarms and misses of the verdict, into docs/compare.md (about a quarter of an hour)
 #   make lint     everything that is checked without running
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name tests -
 LOOM_TESTS := $(basename $(notdir $(wildcard crates/capture-core/tests/loom*.rs)))
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust test-loom test-python bench lint lint-rust lint-python deny install clean
+.PHONY: demo test test-rust test-loom test-python bench verdict-rates lint lint-rust lint-python deny install clean
 
 demo: $(VENV)/demo.stamp $(VENV)/native.stamp
 	@$(BIN)/python examples/mla/demo.py --out $(OUT)
@@ -41,6 +42,9 @@ test-python: $(VENV)/test.stamp $(VENV)/native.stamp
 bench: $(VENV)/test.stamp $(VENV)/native.stamp
 	cargo bench --locked --package capture-benches --benches -- --warm-up-time 0.5 --measurement-time 1
 	$(BIN)/python benches/run.py
+
+verdict-rates: $(BIN)/python
+	cargo run --locked --release --package capture-benches --example verdict-rates -- --write
 
 lint: lint-rust lint-python deny
 

@@ -2,6 +2,7 @@
 //! placement, ranks share steps. What no placement is known of is only described.
 
 use crate::{
+    detail::Detail,
     exact::{count_nan, same_bits},
     gather::{Fault, Gathered},
     index::{Firing, Group, Index},
@@ -105,6 +106,7 @@ impl<'r> Look<'_, 'r> {
                 false => format!("on one rank: {:?}", whole.shape),
             };
             row.diagnoses.push(Diagnosis::new("seen", text));
+            row.detail = self.options.details.then(|| Box::new(Detail::of_one(&whole)));
             self.count_nan(row, &whole);
         } else {
             self.replicas(row, whole, replicas);
@@ -128,20 +130,25 @@ impl<'r> Look<'_, 'r> {
         let at = classes.iter().position(|c| c.1 == most).unwrap_or(0);
         let (usual, _) = classes.swap_remove(at);
         row.verdict = Some(Verdict::Identical);
-        if classes.is_empty() {
-            Judged::measure(&usual, &usual, None, Vec::new()).fill(row, None);
+        let differ = !classes.is_empty();
+        let odd = |replica: &Whole<'r>| differ && !same_bits(&usual, replica);
+        // Every replica that is not as usual, whichever of its like it is.
+        let (mut differing, same): (Vec<_>, Vec<_>) = usual.alternatives().into_iter().partition(odd);
+        let twins = same.iter().map(Whole::picked).collect();
+        let judged = Judged::measure(&usual, &usual, None, twins, self.options);
+        judged.fill(row, None);
+        judged.add_by_rank(&mut row.by_rank);
+        if differing.is_empty() {
             self.count_nan(row, &usual);
             return;
         }
-        // Every replica that is not as usual, whichever of its like it is.
-        let odd = |replica: &Whole<'r>| !same_bits(&usual, replica);
-        let mut differing: Vec<Whole<'r>> = usual.alternatives().into_iter().filter(odd).collect();
         differing.sort_by_key(Whole::picked);
         let own = usual.picked();
         for replica in &differing {
             let parts: Vec<usize> = replica.picked().into_iter().filter(|p| !own.contains(p)).collect();
             row.ranks.extend(usual.ranks(&parts));
-            let judged = Judged::measure(&usual, replica, None, Vec::new());
+            let judged = Judged::measure(&usual, replica, None, Vec::new(), self.options);
+            judged.add_by_rank(&mut row.by_rank);
             let mut of = row.clone();
             judged.fill(&mut of, None);
             if row.worst.is_none() || of.max_abs > row.max_abs {

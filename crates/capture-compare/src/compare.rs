@@ -31,7 +31,8 @@ pub fn compare(reference: &Run, candidate: &Run, layouts: &Layouts, options: Opt
         let sides = pair.groups.iter().zip([&a, &b]);
         sides.map(|(group, index)| group.as_ref().map_or(0, |group| index.n_bytes(group))).sum()
     };
-    let outcomes = options.map(&pairs, n_bytes, |pair| Work { indices: [&a, &b], pair, layouts }.run());
+    let outcomes =
+        options.map(&pairs, n_bytes, |pair| Work { indices: [&a, &b], pair, layouts, options }.run());
     let mut errors: Vec<FileError> = [reference, candidate].iter().flat_map(|r| r.errors.clone()).collect();
     let mut noise: HashMap<Option<String>, f64> = HashMap::new();
     let mut rows = Vec::new();
@@ -70,10 +71,11 @@ fn decide(
 ) -> Row {
     let inherited = noise.get(&row.group).copied();
     let decisions = variants.iter().map(|v| (v, v.decide(inherited, options.fail_on_nan)));
-    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.1));
+    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.severity));
     let mut worst: Option<(&Judged, Decision)> = None;
     let mut ranks = Vec::new();
     for (variant, decision) in decisions {
+        variant.add_by_rank(&mut row.by_rank);
         ranks.extend(variant.ranks(&decision, inherited));
         if decision.verdict < Verdict::Different && variant.measured.statistics.float.is_some() {
             let before = noise.entry(row.group.clone()).or_insert(0.0);
@@ -89,6 +91,7 @@ fn decide(
     }
     let Some((variant, decision)) = worst else { return row };
     variant.fill(&mut row, inherited);
+    row.test = decision.test;
     let missing = row.verdict;
     row.verdict = missing.max(Some(decision.verdict));
     if row.verdict != missing || missing.is_none() {
@@ -104,6 +107,7 @@ struct Work<'w, 'r> {
     indices: [&'w Index<'r>; 2],
     pair: &'w Pair,
     layouts: &'w Layouts,
+    options: Options<'w>,
 }
 
 const SIDES: [&str; 2] = ["reference", "candidate"];
@@ -181,7 +185,7 @@ impl<'r> Work<'_, 'r> {
             self.note_absent(row, side, groups[side], placements);
         }
         let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
-        let variants = variants(row, &a, &b, precision);
+        let variants = variants(row, &a, &b, precision, self.options);
         let scales = placements[1].0.iter().any(|p| matches!(p.sharding, Sharding::ScaleOf { .. }));
         if scales && variants.iter().any(|v| !v.measured.identical) {
             let found = misplaced(&a, &b).into_iter();
@@ -301,7 +305,13 @@ fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
 }
 
 /// The pair as the first replicas have it, and once more for every replica of either side that holds other bits.
-fn variants(row: &mut Row, a: &Whole<'_>, b: &Whole<'_>, precision: Option<Float>) -> Vec<Judged> {
+fn variants(
+    row: &mut Row,
+    a: &Whole<'_>,
+    b: &Whole<'_>,
+    precision: Option<Float>,
+    options: Options<'_>,
+) -> Vec<Judged> {
     let mut twins = Vec::new();
     let mut others = Vec::new();
     for (side, whole) in [a, b].into_iter().enumerate() {
@@ -328,7 +338,7 @@ fn variants(row: &mut Row, a: &Whole<'_>, b: &Whole<'_>, precision: Option<Float
             others.push((side, other));
         }
     }
-    let mut all = vec![Judged::measure(a, b, precision, twins)];
+    let mut all = vec![Judged::measure(a, b, precision, twins, options)];
     let codes = match &all[0].measured {
         measured if measured.identical => {
             (!same_codes(a, b)).then(|| "the values are equal, their codes are not".to_owned())
@@ -338,7 +348,7 @@ fn variants(row: &mut Row, a: &Whole<'_>, b: &Whole<'_>, precision: Option<Float
     row.diagnoses.extend(codes.map(|text| Diagnosis::new("codes", text)));
     for (side, other) in others {
         let (a, b) = if side == 0 { (&other, b) } else { (a, &other) };
-        all.push(Judged::measure(a, b, precision, Vec::new()));
+        all.push(Judged::measure(a, b, precision, Vec::new(), options));
     }
     all
 }

@@ -6,13 +6,16 @@
 //!
 //! | test | statistic | threshold |
 //! |---|---|---|
-//! | element | largest \|q\|/τ | the tail of \|q\|, extrapolated as a power law, at least 20 |
-//! | row, column | rms over the median rms | 4.5, or what the spread of the others allows up to 14 |
-//! | direct row | rms | 2 (fp32 and wider: 32), only where nothing before was off: E ≤ u/10 |
-//! | level | the median row rms | 2 (fp32 and wider: 32), or 4 E/u where that is more |
-//! | slope | the median row's factor − 1 | noise makes less: max(u/8, 4 noise², (λ − ½)u), and 8 standard errors |
+//! | element | largest \|v\|/τ_v where \|q\| > 6 | the tail of \|v\|, extrapolated as a power law, at least 14 |
+//! | element-2 | largest \|q\|/τ | the tail of \|q\|, at least 20 |
+//! | chunk | largest mean of \|q\|/τ over 16 bytes as stored | their tail, at least 6 |
+//! | row, column, block | rms over the median rms; a block is a row × 128 columns | 4.5, or what the spread of the others allows up to 14 |
+//! | groups | the same over every p-th column and runs of p, p = 8 to 64 | 3.5, up to 7; half as much again below 4 rows |
 //! | row slope | a row's factor, less the median row's | 3u or 20 spreads; 5u or 40 where noise came before |
+//! | slope | the median row's factor − 1 | noise makes less: max(u/8, 4 noise², (λ − ½)u), and 8 standard errors |
 //! | common | share of the error that is the same in every row | 0.15 + 0.9 × that of the reference + 3/rows |
+//! | level | the median row rms | 2 (fp32 and wider: 32), or 4 E/u where that is more, 6 E/u below 4 rows |
+//! | direct row | rms | 2 (fp32 and wider: 32), only where nothing before was off: E ≤ u/10 |
 //!
 //! The direct test is a fixed limit: over 10 kinds of layer at TP 2, 4 and 8, the worst row of a correct result was
 //! 1.4 units in bf16, fp16 and e4m3 and 12 in fp32, with biases added twice from 3.1 in bf16.
@@ -29,12 +32,12 @@
 //!   tap more densely, or leave the identical taps out.
 //! - One element below 20 times the noise; one row or column below 4.5 times; a factor within the slope's floor; an
 //!   error without structure below 4 times the noise before. In fp8 a bias of 5 % is below one unit.
-//! - Chunks, blocks and periodic groups of columns are not tested by themselves; nor are repeated rows counted once.
 //! - `E8M0` scales and other formats of few bits flip by whole powers of two in correct runs: dequantise first.
 
 use crate::{
     float::Float,
-    statistics::{Line, Statistics, median, quantile},
+    outliers::{extreme, middle_and_spread, outlier},
+    statistics::{Line, Statistics, median},
 };
 
 /// The relative noise that may be inherited where nothing is known of it.
@@ -45,23 +48,79 @@ pub(crate) fn direct_units(float: Float) -> f64 {
     if float.precision >= 24 { 32.0 } else { 2.0 }
 }
 
-/// The tensor's own noise.
-pub(crate) struct Noise {
+/// Every test and its severity after taps with the noise `inherited` (E), `None` where there were none. A test that needs
+/// more than there is says 0.
+#[must_use]
+pub fn severities(s: &Statistics, float: Float, inherited: Option<f64>) -> Vec<(&'static str, f64)> {
+    Noise::of(s, float).severities(inherited)
+}
+
+/// The tensor's own noise, and of every test what does not depend on the taps before: a few numbers, so that the
+/// statistics need not be kept until those are known.
+#[derive(Debug, Clone)]
+pub struct Noise {
     roundoff: f64,
     /// λ.
     lambda: f64,
-    /// Median of row rms.
-    rows: f64,
     /// D.
     direct: f64,
+    rows: usize,
+    /// What the level is, in units: the median rms of rows, λ where they are few.
+    level: f64,
+    /// Largest rms of a row, discounted where it hangs on few errors.
+    largest_row: f64,
+    row_slope: Option<RowSlope>,
+    slope: f64,
+    /// Whether the slope is that of pieces of rows, which says nothing where noise came before.
+    slope_of_pieces: bool,
+    /// The tests that know nothing of the taps before.
+    plain: Vec<(&'static str, f64)>,
+}
+
+/// The factors of rows.
+#[derive(Debug, Clone, Copy)]
+struct RowSlope {
+    /// Largest distance from the median.
+    farthest: f64,
+    /// What they are spread by, twice that where rows are few.
+    spread: f64,
 }
 
 impl Noise {
     pub(crate) fn of(s: &Statistics, float: Float) -> Self {
         let rms = |lines: &[Line]| median(lines.iter().map(|l| l.rms)).unwrap_or(0.0);
-        let (rows, columns) = (rms(&s.rows), rms(&s.columns));
-        let lambda = if s.rows.len() < 4 { rows } else { rows.min(columns) };
-        Self { roundoff: float.roundoff(), lambda, rows, direct: direct_units(float) }
+        let rows = s.rows.len();
+        let by_rows = rms(&s.rows);
+        let lambda = match &s.pieces {
+            Some(pieces) => by_rows.min(median(pieces.rms.iter().copied()).unwrap_or(by_rows)),
+            None if rows < 4 => by_rows,
+            None => by_rows.min(rms(&s.columns)),
+        };
+        let (tau, near_tau) = (lambda.max(0.5), s.near_noise.max(0.5));
+        let groups = s.groups.iter().map(|lines| outlier(lines, 3.5, 7.0)).fold(0.0, f64::max);
+        let (slope, slope_of_pieces) = slope(s, float.roundoff(), lambda);
+        let discounted = |l: &Line| l.rms / (1.0 + 2.0 / l.n_effective.max(1.0).sqrt());
+        Self {
+            roundoff: float.roundoff(),
+            lambda,
+            direct: direct_units(float),
+            rows,
+            level: if rows >= 8 { by_rows } else { lambda },
+            largest_row: s.rows.iter().map(discounted).fold(0.0, f64::max),
+            row_slope: row_slope(s),
+            slope,
+            slope_of_pieces,
+            plain: vec![
+                ("element", extreme(&s.near_tail, near_tau, 14.0, 5.0)),
+                ("element-2", extreme(&s.tail, tau, 20.0, 6.0)),
+                ("chunk", s.chunk_tail.map_or(0.0, |tail| extreme(&tail, tau, 6.0, 7.0))),
+                ("row", if rows >= 3 { outlier(&s.rows, 4.5, 14.0) } else { 0.0 }),
+                ("column", if rows >= 4 { outlier(&s.columns, 4.5, 14.0) } else { 0.0 }),
+                ("block", outlier(&s.blocks, 4.5, 14.0)),
+                ("groups", if rows >= 4 { groups } else { groups / 1.5 }),
+                ("common", common(s, lambda)),
+            ],
+        }
     }
 
     /// λ·u.
@@ -69,53 +128,42 @@ impl Noise {
         self.lambda * self.roundoff
     }
 
-    /// Every test and its severity, after taps with the noise `inherited` (E).
-    pub(crate) fn severities(&self, s: &Statistics, inherited: Option<f64>) -> [(&'static str, f64); 8] {
-        [
-            ("element", self.element(s)),
-            ("row", if s.rows.len() >= 3 { outlier(&s.rows) } else { 0.0 }),
-            ("column", if s.rows.len() >= 4 { outlier(&s.columns) } else { 0.0 }),
-            ("direct row", self.direct_row(s, inherited)),
-            ("level", self.level(s.rows.len(), inherited)),
-            ("slope", self.slope(s)),
-            ("row slope", self.row_slope(s, inherited)),
-            ("common", self.common(s)),
-        ]
-    }
-
-    fn tau(&self) -> f64 {
+    pub(crate) fn tau(&self) -> f64 {
         self.lambda.max(0.5)
     }
 
-    /// The k-th and 4k-th largest give the tail's index (Hill 1975); a power law over-estimates every lighter tail, so
-    /// that the margin holds for any number of elements.
-    fn element(&self, s: &Statistics) -> f64 {
-        let Some(tail) = s.tail else { return 0.0 };
-        let (kth, last) = ((tail.kth / self.tau()).max(1.0), (tail.last / self.tau()).max(1.0));
-        let index =
-            if tail.len > tail.k { (kth / last).ln() / (tail.len as f64 / tail.k as f64).ln() } else { 0.3 };
-        let reach = index.clamp(0.08, 0.7) * ((tail.k as f64).ln() + 6.0);
-        s.max_units.0 / self.tau() / (kth * reach.exp()).max(20.0)
+    /// Every test and its severity, after taps with the noise `inherited` (E).
+    pub(crate) fn severities(&self, inherited: Option<f64>) -> Vec<(&'static str, f64)> {
+        let nothing_before = inherited.is_none_or(|e| e == 0.0);
+        let slope = if nothing_before || !self.slope_of_pieces { self.slope } else { 0.0 };
+        let mut all = self.plain.clone();
+        all.extend([
+            ("row slope", self.row_slope(inherited)),
+            ("slope", slope),
+            ("level", self.level(inherited)),
+            ("direct row", self.direct_row(inherited)),
+        ]);
+        all
     }
 
-    fn direct_row(&self, s: &Statistics, inherited: Option<f64>) -> f64 {
-        if inherited.is_none_or(|e| e > 0.1 * self.roundoff) {
-            return 0.0;
-        }
-        let worst = s.rows.iter().map(|l| l.rms / (1.0 + 2.0 / l.n_effective.max(1.0).sqrt()));
-        worst.fold(0.0, f64::max) / self.direct
+    /// Whether nothing before was off.
+    fn is_first(&self, inherited: Option<f64>) -> bool {
+        inherited.is_some_and(|e| e <= 0.1 * self.roundoff)
     }
 
-    fn level(&self, rows: usize, inherited: Option<f64>) -> f64 {
-        let level = if rows >= 8 { self.rows } else { self.lambda };
+    fn direct_row(&self, inherited: Option<f64>) -> f64 {
+        if self.is_first(inherited) { self.largest_row / self.direct } else { 0.0 }
+    }
+
+    fn level(&self, inherited: Option<f64>) -> f64 {
         match inherited {
             Some(e) => {
-                let growth = if rows >= 4 { 4.0 } else { 6.0 };
-                level / self.direct.max(growth * e / self.roundoff)
+                let growth = if self.rows >= 4 { 4.0 } else { 6.0 };
+                self.level / self.direct.max(growth * e / self.roundoff)
             }
             None => {
                 let most = self.direct.max(MOST_INHERITED / self.roundoff);
-                match level {
+                match self.level {
                     x if x > most => x / most,
                     x if x > self.direct => 0.81,
                     x => 0.7 * x / self.direct,
@@ -124,56 +172,44 @@ impl Noise {
         }
     }
 
-    fn slope(&self, s: &Statistics) -> f64 {
-        let rows = s.slopes.len() as f64;
-        let (8.., Some(slope)) = (s.slopes.len(), median(s.slopes.iter().copied())) else { return 0.0 };
-        // Slopes are of q on (r + c)/2w, that is of e on (r + c)/2: already relative.
-        let spread = 1.4826 * median(s.slopes.iter().map(|b| (b - slope).abs())).unwrap_or(0.0);
-        let u = self.roundoff;
-        // Errors of different tokens are not independent: Kish's design effect.
-        let effect = 1.0 + (rows - 1.0) * s.common.map_or(0.0, |c| c.0.max(0.0));
-        let z = slope.abs() / spread.max(0.02 * u) * (rows / effect).sqrt();
-        let noise = self.lambda * u;
-        let relative = s.rel_l2.unwrap_or(0.0).min(8.0 * noise).max(2.0 * noise);
-        let floor = (u / 8.0).max(4.0 * relative * relative).max((self.lambda - 0.5) * u);
-        (slope.abs() / floor).min(z / 8.0)
-    }
-
-    fn row_slope(&self, s: &Statistics, inherited: Option<f64>) -> f64 {
-        let (3.., Some(slope)) = (s.slopes.len(), median(s.slopes.iter().copied())) else { return 0.0 };
-        let off: Vec<f64> = s.slopes.iter().map(|b| (b - slope).abs()).collect();
-        let spread = 1.4826 * median(off.iter().copied()).unwrap_or(0.0);
-        let direct = inherited.is_some_and(|e| e <= 0.1 * self.roundoff) && self.lambda <= 1.0;
+    fn row_slope(&self, inherited: Option<f64>) -> f64 {
+        let Some(RowSlope { farthest, spread }) = self.row_slope else { return 0.0 };
+        let direct = self.is_first(inherited) && self.lambda <= 1.0;
         let (units, spreads) = if direct { (3.0, 20.0) } else { (5.0, 40.0) };
-        let few = if s.slopes.len() < 8 { 2.0 } else { 1.0 };
-        let threshold = (units * self.roundoff).max(spreads * few * spread);
-        off.into_iter().fold(0.0, f64::max) / threshold
-    }
-
-    fn common(&self, s: &Statistics) -> f64 {
-        match s.common {
-            Some((error, reference)) if self.lambda > 0.1 => {
-                error / (0.15 + 0.9 * reference.max(0.0) + 3.0 / s.rows.len() as f64)
-            }
-            _ => 0.0,
-        }
+        farthest / (units * self.roundoff).max(spreads * spread)
     }
 }
 
-/// The severity of the line that stands out most from the median, measured by how much the others spread. A fault
-/// cannot widen the lower quartile, so only that side may allow more than 14-fold.
-fn outlier(lines: &[Line]) -> f64 {
-    let raised: Vec<f64> = lines.iter().map(|l| l.rms.max(0.5)).collect();
-    let Some(typical) = median(raised.iter().copied()) else { return 0.0 };
-    if raised.len() < 3 {
-        return 0.0;
+fn row_slope(s: &Statistics) -> Option<RowSlope> {
+    let (middle, spread) = middle_and_spread(&s.slopes).filter(|_| s.slopes.len() >= 3)?;
+    let farthest = s.slopes.iter().map(|b| (b - middle).abs()).fold(0.0, f64::max);
+    Some(RowSlope { farthest, spread: if s.rows.len() < 8 { 2.0 * spread } else { spread } })
+}
+
+/// The severity of the slope, and whether it is that of pieces of rows.
+fn slope(s: &Statistics, u: f64, lambda: f64) -> (f64, bool) {
+    let (slopes, of_pieces) = match &s.pieces {
+        _ if s.slopes.len() >= 8 => (&s.slopes, false),
+        Some(pieces) if lambda <= 2.0 && pieces.slopes.len() >= 8 => (&pieces.slopes, true),
+        _ => return (0.0, false),
+    };
+    // Slopes are of q on (r + c)/2w, that is of e on (r + c)/2: already relative.
+    let Some((slope, spread)) = middle_and_spread(slopes) else { return (0.0, false) };
+    let n = slopes.len() as f64;
+    // Errors of different tokens are not independent: Kish's design effect.
+    let effect = 1.0 + (n - 1.0) * s.common.map_or(0.0, |c| c.0.max(0.0));
+    let z = slope.abs() / spread.max(0.02 * u) * (n / effect).sqrt();
+    let noise = lambda * u;
+    let relative = s.relative.min(8.0 * noise).max(2.0 * noise);
+    let floor = (u / 8.0).max(4.0 * relative * relative).max((lambda - 0.5) * u);
+    ((slope.abs() / floor).min(z / 8.0), of_pieces)
+}
+
+fn common(s: &Statistics, lambda: f64) -> f64 {
+    match s.common {
+        Some((error, reference)) if lambda > 0.1 => {
+            error / (0.15 + 0.9 * reference.max(0.0) + 3.0 / s.rows.len() as f64)
+        }
+        _ => 0.0,
     }
-    let logs: Vec<f64> = raised.iter().map(|x| (x / typical).ln()).collect();
-    let up = quantile(logs.clone(), 0.75).unwrap_or(0.0) / 0.6745;
-    let low = -quantile(logs, 0.25).unwrap_or(0.0) / 0.6745;
-    let reach = 3.5 + (2.0 * (raised.len() as f64).ln()).sqrt();
-    let threshold = 4.5f64.max((reach * up).exp().min(14.0)).max((reach * low).min(20.0).exp().min(40.0));
-    let severity =
-        |(x, line): (&f64, &Line)| x / typical / threshold / (1.0 + 2.0 / line.n_effective.max(1.0).sqrt());
-    raised.iter().zip(lines).map(severity).fold(0.0, f64::max)
 }

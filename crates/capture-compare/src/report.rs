@@ -1,6 +1,11 @@
 //! What a comparison found, as docs/format.md writes it down.
 
-use crate::{run::FileError, verdict::Verdict};
+pub use crate::element::Worst;
+use crate::{
+    detail::Detail,
+    run::FileError,
+    verdict::{Test, Verdict},
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -52,6 +57,8 @@ pub struct Row {
     pub placement: Option<String>,
     /// Who said so.
     pub placement_from: Option<PlacementFrom>,
+    /// The test that decided; `None` where none was needed.
+    pub test: Option<Test>,
     /// Global ranks whose part differs; all that took part for `LAYOUT` and `MISSING`; none where nothing differs more
     /// than rounding does.
     pub ranks: Vec<u32>,
@@ -77,12 +84,28 @@ pub struct Row {
     pub nan: u64,
     /// Places that are NaN on both sides.
     pub both_nan: u64,
+    /// The errors of each rank's part, where a number is one rank's: not in a sum.
+    pub by_rank: Vec<RankError>,
     /// The first element whose class differs, else the one with the largest error.
     pub worst: Option<Worst>,
     /// Noise of the taps before, in this tap's rounding units.
     pub inherited_units: Option<f64>,
     /// What is to be said of it.
     pub diagnoses: Vec<Diagnosis>,
+    /// What a page shows beside, where it was asked for.
+    #[serde(skip)]
+    pub detail: Option<Box<Detail>>,
+}
+
+/// The errors of one rank's part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankError {
+    /// Global rank of the candidate.
+    pub rank: u32,
+    /// Largest error in rounding units; `None` where there are none, as of integers.
+    pub max_units: Option<f64>,
+    /// Largest rms of the part's piece of a row, of at least 16 numbers.
+    pub row_units: Option<f64>,
 }
 
 /// Who said how a tensor is placed.
@@ -95,19 +118,6 @@ pub enum PlacementFrom {
     Layouts,
     /// The shapes.
     Inferred,
-}
-
-/// One element on both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Worst {
-    /// Its place in the logical tensor; the last one is 0 or 1 for the real or imaginary part of a complex number.
-    pub index: Vec<u64>,
-    /// The reference's value.
-    pub reference: f64,
-    /// The candidate's value.
-    pub candidate: f64,
-    /// Global rank of the candidate that holds it, the first where several do.
-    pub rank: Option<u32>,
 }
 
 /// A finding beside the verdict.
@@ -212,9 +222,9 @@ mod tests {
                 r#""first_divergence":{"tap":"q","step":0,"call":0,"ranks":[1]},"#,
                 r#""counts":{"IDENTICAL":0,"ROUNDING":0,"SUSPECT":0,"MISSING":0,"LAYOUT":0,"DIFFERENT":1},"#,
                 r#""rows":[{"tap":"q","step":0,"call":0,"group":null,"verdict":"DIFFERENT","placement":null,"#,
-                r#""placement_from":null,"ranks":[1],"n":0,"padded":0,"max_units":null,"row_units":null,"#,
+                r#""placement_from":null,"test":null,"ranks":[1],"n":0,"padded":0,"max_units":null,"row_units":null,"#,
                 r#""rel_l2":null,"max_abs":null,"max_ulp":null,"cosine":null,"slope":null,"nan":0,"both_nan":0,"#,
-                r#""worst":null,"inherited_units":null,"diagnoses":[]}]}"#
+                r#""by_rank":[],"worst":null,"inherited_units":null,"diagnoses":[]}]}"#
             )
         );
     }

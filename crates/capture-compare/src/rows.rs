@@ -1,6 +1,7 @@
 //! Two tensors, read a row of each at a time.
 
 use crate::whole::{Whole, product};
+use std::hash::{DefaultHasher, Hasher as _};
 
 /// The longest row, in numbers.
 pub const MAX_ROW: u64 = 1 << 20;
@@ -70,6 +71,15 @@ impl<'w, 'a> Pair<'w, 'a> {
                 self.p[..len].iter_mut().zip(&self.scratch).for_each(|(p, x)| *p += x);
             }
         }
+    }
+
+    /// 64 bits of the row of both sides.
+    pub(crate) fn hash(&self, len: usize) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for x in self.r[..len].iter().chain(&self.c[..len]) {
+            hasher.write_u64(x.to_bits());
+        }
+        hasher.finish()
     }
 
     /// All bits that the significands of a sum's terms use.

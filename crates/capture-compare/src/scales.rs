@@ -1,5 +1,7 @@
 //! The first pass over two tensors: the classes of their numbers, and the reference's scale by row and column.
 
+use std::collections::HashSet;
+
 use crate::{
     rows::{Grid, Pair, significand},
     statistics::{Statistics, median},
@@ -25,6 +27,7 @@ impl Scales {
         let (mut column, mut counts) = (vec![0.0; grid.width], vec![0u64; grid.width]);
         let mut bits = pair.term_bits();
         let sums = pair.has_sum();
+        let mut seen = HashSet::new();
         for i in 0..grid.rows {
             let (from, len) = grid.row(i);
             pair.read(from, len);
@@ -46,7 +49,7 @@ impl Scales {
                 }
             }
             s.finite += finite;
-            if !alive {
+            if !alive || !seen.insert(pair.hash(len)) {
                 continue;
             }
             active[i as usize] = true;
@@ -91,7 +94,7 @@ impl Statistics {
 }
 
 /// NaN, +inf, −inf or finite.
-fn class(x: f64) -> u8 {
+pub(crate) fn class(x: f64) -> u8 {
     if x.is_finite() {
         0
     } else if x.is_nan() {

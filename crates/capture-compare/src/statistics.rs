@@ -20,15 +20,29 @@ pub struct Statistics {
     /// Largest |q| and where.
     pub max_units: (f64, u64),
     /// The upper end of |q|.
-    pub tail: Option<Tail>,
-    /// Rms of q over each row that is not zero on both sides, and how many equal numbers would carry as much.
+    pub tail: Tail,
+    /// That of |v|, where v counts less of a number's own size as rounding: `largest` is among places with |q| above 6.
+    pub near_tail: Tail,
+    /// The median rms of v over rows, or over columns where that is smaller.
+    pub near_noise: f64,
+    /// The upper end of the means of |q| over 16 bytes as stored; `None` where a row holds less than two of them.
+    pub chunk_tail: Option<Tail>,
+    /// Rms of q over each row that counts: it is not zero on both sides and repeats no row before it.
     pub rows: Vec<Line>,
-    /// The same over columns.
+    /// The same over columns with finite places.
     pub columns: Vec<Line>,
+    /// The same over rows × 128 columns, where a row has two of them.
+    pub blocks: Vec<Line>,
+    /// The same over columns j of equal j mod p, and over runs of p columns, for each p that divides the width.
+    pub groups: Vec<Vec<Line>>,
     /// Slope of q on (r + c)/2w by row: by how many times the row is too long.
     pub slopes: Vec<f64>,
+    /// The rows in pieces, where there are fewer than 8.
+    pub pieces: Option<Pieces>,
     /// The share of the energy of q that is the same in every row, unbiased, and that of r·u/w.
     pub common: Option<(f64, f64)>,
+    /// ‖c − r‖ / ‖r‖ over the rows that count.
+    pub relative: f64,
     /// ‖c − r‖ / ‖r‖.
     pub rel_l2: Option<f64>,
     /// Largest |c − r| and where.
@@ -43,8 +57,8 @@ pub struct Statistics {
     pub parts: Vec<PartError>,
 }
 
-/// The upper end of |q| by two order statistics, with k = clamp(N/16, 4, 64).
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The upper end of many magnitudes by two order statistics.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Tail {
     /// k.
     pub k: usize,
@@ -54,9 +68,20 @@ pub struct Tail {
     pub last: f64,
     /// How many were looked at: 4k, or all there are.
     pub len: usize,
+    /// The largest that is judged.
+    pub largest: f64,
 }
 
-/// A row or column of q.
+/// Rows cut into pieces of m/16 numbers, at least 8.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Pieces {
+    /// Rms of q over each.
+    pub rms: Vec<f64>,
+    /// Slope of each that is not zero on both sides.
+    pub slopes: Vec<f64>,
+}
+
+/// A row, column, block or group of q.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Line {
     /// Root mean square.

@@ -4,7 +4,7 @@ use crate::{
     float::Float,
     rows::{Grid, Pair},
     scales::Scales,
-    statistics::{Line, Statistics, Tail},
+    statistics::{Line, Pieces, Statistics, Tail, median},
     whole::{Node, Whole},
 };
 
@@ -34,21 +34,43 @@ pub(crate) struct Errors<'s> {
     underflow: f64,
     columns: Vec<Powers>,
     /// Σq, Σx and Σx² by column, with x = r·u/w.
-    means: Vec<[f64; 3]>,
+    means: Vec<[f64; 2]>,
+    squares: [f64; 2],
+    clip: f64,
+    near_columns: Vec<f64>,
+    near_rows: Vec<f64>,
+    near_max: f64,
+    near: Largest,
+    chunks: Largest,
+    chunk: usize,
+    piece: usize,
     largest: Largest,
     /// Σe², Σr², Σc², Σrc.
     products: [f64; 4],
     q: Vec<f64>,
+    s: Vec<f64>,
+    pieces: Pieces,
 }
 
 impl<'s> Errors<'s> {
-    pub(crate) fn new(grid: &Grid, scales: &'s Scales, float: Float) -> Self {
+    pub(crate) fn new(grid: &Grid, scales: &'s Scales, float: Float, chunk: usize, clip: f64) -> Self {
         Self {
             scales,
+            clip,
+            chunk,
+            piece: (grid.width / 16).max(8),
+            near_columns: vec![0.0; grid.width],
+            near_rows: Vec::new(),
+            near_max: 0.0,
+            near: Largest::default(),
+            chunks: Largest::default(),
+            pieces: Pieces::default(),
+            s: vec![0.0; grid.width],
             roundoff: float.roundoff(),
             underflow: float.underflow(),
             columns: vec![Powers::default(); grid.width],
-            means: vec![[0.0; 3]; grid.width],
+            means: vec![[0.0; 2]; grid.width],
+            squares: [0.0; 2],
             largest: Largest::default(),
             products: [0.0; 4],
             q: vec![0.0; grid.width],
@@ -72,12 +94,12 @@ impl<'s> Errors<'s> {
 
     fn row(&mut self, a: f64, from: u64, len: usize, pair: &Pair<'_, '_>, stored: Float, s: &mut Statistics) {
         let (mut powers, mut count) = (Powers::default(), 0);
-        let (mut q_by_x, mut x_by_x) = (0.0, 0.0);
+        let (mut q_by_x, mut x_by_x, mut near) = (0.0, 0.0, 0.0);
         // Multiplied before anything is added, so that the largest numbers of f64 do not overflow.
         let (u, a_in_units) = (self.roundoff, self.roundoff * a);
         for j in 0..len {
             let (r, c) = (pair.r[j], pair.c[j]);
-            self.q[j] = 0.0;
+            (self.q[j], self.s[j]) = (0.0, 0.0);
             if !(r.is_finite() && c.is_finite()) {
                 continue;
             }
@@ -88,9 +110,19 @@ impl<'s> Errors<'s> {
             self.q[j] = q;
             powers.add(q);
             self.columns[j].add(q);
+            let v = if e == 0.0 { 0.0 } else { e / (w - 0.85 * u * r.abs()) };
+            self.near_columns[j] += v * v;
+            near += v * v;
+            if q.abs() > 6.0 {
+                self.near_max = self.near_max.max(v.abs());
+            }
             let (x, both) = (r * u / w, (r / 2.0 + c / 2.0) / w);
             let means = &mut self.means[j];
-            (means[0], means[1], means[2]) = (means[0] + q, means[1] + x, means[2] + x * x);
+            let clipped = q.clamp(-self.clip, self.clip);
+            (means[0], means[1]) = (means[0] + clipped, means[1] + x);
+            (self.squares[0], self.squares[1]) =
+                (self.squares[0] + clipped * clipped, self.squares[1] + x * x);
+            self.s[j] = both;
             (q_by_x, x_by_x) = (q_by_x + q * both, x_by_x + both * both);
             let products = &mut self.products;
             (products[1], products[2], products[3]) =
@@ -98,6 +130,7 @@ impl<'s> Errors<'s> {
             if e != 0.0 {
                 products[0] += e * e;
                 self.largest.add(q.abs());
+                self.near.add(v.abs());
                 let at = from + j as u64;
                 s.max_units = if q.abs() > s.max_units.0 { (q.abs(), at) } else { s.max_units };
                 s.max_abs = if e.abs() > s.max_abs.0 { (e.abs(), at) } else { s.max_abs };
@@ -105,6 +138,27 @@ impl<'s> Errors<'s> {
             }
         }
         s.rows.push(powers.line(count));
+        self.near_rows.push((near / count as f64).sqrt());
+        if self.q.len() >= 256 {
+            for block in self.q.chunks_exact(128) {
+                let mut powers = Powers::default();
+                block.iter().for_each(|q| powers.add(*q));
+                s.blocks.push(powers.line(128));
+            }
+        }
+        for chunk in self.q.chunks_exact(self.chunk) {
+            self.chunks.add(chunk.iter().map(|q| q.abs()).sum::<f64>() / self.chunk as f64);
+        }
+        if s.rows.len() < 8 {
+            for (q, s) in self.q.chunks_exact(self.piece).zip(self.s.chunks_exact(self.piece)) {
+                let sum = |f: &dyn Fn(f64, f64) -> f64| q.iter().zip(s).map(|(q, s)| f(*q, *s)).sum::<f64>();
+                self.pieces.rms.push((sum(&|q, _| q * q) / q.len() as f64).sqrt());
+                let energy = sum(&|_, s| s * s);
+                if energy > 0.0 {
+                    self.pieces.slopes.push(sum(&|q, s| q * s) / energy);
+                }
+            }
+        }
         if x_by_x > 0.0 {
             s.slopes.push(q_by_x / x_by_x);
         }
@@ -130,12 +184,39 @@ impl<'s> Errors<'s> {
 
     fn finish(mut self, s: &mut Statistics) {
         let counts = &self.scales.counts;
-        s.columns =
-            self.columns.iter().zip(counts).filter(|(_, n)| **n > 0).map(|(p, n)| p.line(*n)).collect();
-        s.tail = self.largest.tail(counts.iter().sum());
+        let lines: Vec<Line> = self.columns.iter().zip(counts).map(|(p, n)| p.line(*n)).collect();
+        let width = lines.len();
+        let k = (counts.iter().sum::<u64>() / 16).clamp(4, 64) as usize;
+        let places = s.rows.len() * width;
+        s.tail = self.largest.tail(k, places);
+        s.near_tail = Tail { largest: self.near_max, ..self.near.tail(k, places) };
+        let chunks = s.rows.len() * (width / self.chunk);
+        s.chunk_tail =
+            (width >= 2 * self.chunk).then(|| self.chunks.tail((chunks / 64).clamp(4, 64), chunks));
+        for p in [8, 16, 32, 64] {
+            if width.is_multiple_of(p) && width / p >= 4 {
+                let group = |lines: &mut dyn Iterator<Item = &Line>, n: usize| {
+                    let (squares, n_effective) =
+                        lines.fold((0.0, 0.0), |sum, l| (sum.0 + l.rms * l.rms, sum.1 + l.n_effective));
+                    Line { rms: (squares / n as f64).sqrt(), n_effective }
+                };
+                s.groups
+                    .push((0..p).map(|i| group(&mut lines.iter().skip(i).step_by(p), width / p)).collect());
+                s.groups.push(lines.chunks_exact(p).map(|run| group(&mut run.iter(), p)).collect());
+            }
+        }
+        let there = |x: &(usize, &u64)| *x.1 > 0;
+        let near_columns =
+            counts.iter().enumerate().filter(there).map(|(j, n)| (self.near_columns[j] / *n as f64).sqrt());
+        let rows = median(self.near_rows.iter().copied()).unwrap_or(0.0);
+        let columns = median(near_columns).unwrap_or(0.0);
+        s.near_noise = if s.rows.len() < 4 { rows } else { rows.min(columns) };
+        s.columns = counts.iter().enumerate().filter(there).map(|(j, _)| lines[j]).collect();
         s.common = self.common(s.rows.len() as f64);
+        s.pieces = (s.rows.len() < 8 && width / self.piece >= 2).then(|| std::mem::take(&mut self.pieces));
         let [e, r, c, rc] = self.products;
         let finite = |x: f64| x.is_finite().then_some(x);
+        s.relative = (e / r).sqrt();
         s.rel_l2 = finite((e / r).sqrt());
         s.cosine = finite(rc / (r.sqrt() * c.sqrt()));
         s.slope = finite(rc / r);
@@ -147,18 +228,14 @@ impl<'s> Errors<'s> {
         if rows < 4.0 {
             return None;
         }
-        let (mut n, mut columns, mut squares, mut means) = (0.0, 0.0, [0.0; 2], [0.0; 2]);
-        for ((sums, powers), count) in self.means.iter().zip(&self.columns).zip(&self.scales.counts) {
-            if *count > 0 {
-                let count = *count as f64;
-                (n, columns) = (n + count, columns + 1.0);
-                squares = [squares[0] + powers.second, squares[1] + sums[2]];
-                means = [means[0] + (sums[0] / count).powi(2), means[1] + (sums[1] / count).powi(2)];
-            }
+        let width = self.means.len() as f64;
+        let mut means = [0.0; 2];
+        for sums in &self.means {
+            means = [means[0] + (sums[0] / rows).powi(2), means[1] + (sums[1] / rows).powi(2)];
         }
         let share = |i: usize| {
-            let t = squares[i] / n;
-            if t > 0.0 { (means[i] / columns - t / rows) / (t * (1.0 - 1.0 / rows)) } else { 0.0 }
+            let t = self.squares[i] / (rows * width);
+            if t > 0.0 { (means[i] / width - t / rows) / (t * (1.0 - 1.0 / rows)) } else { 0.0 }
         };
         Some((share(0), share(1)))
     }
@@ -186,12 +263,11 @@ impl Largest {
         }
     }
 
-    fn tail(&mut self, n: u64) -> Option<Tail> {
+    fn tail(&mut self, k: usize, n: usize) -> Tail {
         // Places without an error were not added and are the smallest of all.
-        let k = (n / 16).clamp(4, 64) as usize;
-        let len = n.min(4 * k as u64) as usize;
+        let len = n.min(4 * k);
         self.kept.sort_unstable_by(|a, b| b.total_cmp(a));
         let at = |i: usize| self.kept.get(i).copied().unwrap_or(0.0);
-        (len > 0).then(|| Tail { k, kth: at(k.min(len) - 1), last: at(len - 1), len })
+        Tail { k, kth: at(k.min(len) - 1), last: at(len - 1), len, largest: at(0) }
     }
 }

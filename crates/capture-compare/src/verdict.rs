@@ -55,13 +55,22 @@ pub struct Measured {
     pub codes: Option<Codes>,
 }
 
+/// A test that tells rounding from a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Test {
+    /// Its name in [`crate::noise`].
+    pub name: &'static str,
+    /// What it found over what it allows: above 1 is `DIFFERENT`, above 0.8 `SUSPECT`.
+    pub severity: f64,
+}
+
 /// A verdict and what it rests on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
-    /// The test that decided, and its severity; `None` where no test was needed.
-    pub test: Option<(&'static str, f64)>,
+    /// The test that decided; `None` where none was needed.
+    pub test: Option<Test>,
     /// λ·u, the tensor's own relative noise; 0 where nothing differs.
     pub noise: f64,
 }
@@ -115,16 +124,16 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     }
     let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
-    let tests =
-        noise.severities(s, inherited).map(|(test, x)| (test, if x.is_nan() { f64::INFINITY } else { x }));
     let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
-    let worst = tests.into_iter().chain(scale).max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("", 0.0));
-    let verdict = match worst.1 {
+    let tests = noise.severities(inherited).into_iter().chain(scale);
+    let tests = tests.map(|(name, x)| Test { name, severity: if x.is_nan() { f64::INFINITY } else { x } });
+    let worst = tests.max_by(|a, b| a.severity.total_cmp(&b.severity));
+    let verdict = match worst.map_or(0.0, |test| test.severity) {
         x if x > 1.0 => Verdict::Different,
         x if x > 0.8 => Verdict::Suspect,
         _ => Verdict::Rounding,
     };
-    Decision { verdict, test: Some(worst), noise: noise.relative() }
+    Decision { verdict, test: worst, noise: noise.relative() }
 }
 
 /// The parts of the candidate whose own errors exceed what the taps before allow. Where none does by itself, those

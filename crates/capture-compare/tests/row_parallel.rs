@@ -185,7 +185,7 @@ fn inherited_noise_is_rounding_where_it_is_known() {
     assert_eq!(verdict(Some(0.01)), Verdict::Rounding);
     assert_eq!(verdict(None), Verdict::Suspect);
     assert_eq!(verdict(Some(0.0)), Verdict::Different);
-    assert_eq!(judge(Dtype::F32, &r, &c, None).test.unwrap().0, "level");
+    assert_eq!(judge(Dtype::F32, &r, &c, None).test.unwrap().name, "level");
 }
 
 #[test]
@@ -232,6 +232,6 @@ fn each_test_finds_its_fault() {
         let c: Vec<f32> =
             noisy.iter().enumerate().map(|(at, x)| change(at / WIDTH, at % WIDTH, *x)).collect();
         let found = judge(Dtype::BF16, &r, &rounded(&c), inherited);
-        assert_eq!((found.verdict, found.test.unwrap().0), (Verdict::Different, test), "{found:?}");
+        assert_eq!((found.verdict, found.test.unwrap().name), (Verdict::Different, test), "{found:?}");
     }
 }

@@ -1,0 +1,219 @@
+//! Whole models, recorded as runs and compared as runs are: whether a correct one passes, and whether the tap with a
+//! fault is the one that is named.
+
+use crate::{
+    fault::Fault,
+    judge::Tally,
+    model::{Model, Pass, Place, Size, Tap},
+    number::Format,
+    random::Random,
+};
+use capture_compare::{Access, Layouts, Options, Report, Run, Verdict, compare};
+use capture_core::{Identity, Mesh, Record, RunDir, SegmentWriter};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use tempfile::TempDir;
+
+/// Where each fault is put.
+const FAULTS: [(Tap, &[Fault]); 6] = {
+    use Fault::*;
+    [
+        (
+            Tap::InputNorm,
+            &[
+                ElementByRms,
+                RowZeroed,
+                ChannelsZeroed,
+                ColumnsSwapped,
+                ChunkReplaced,
+                RowsExchanged,
+                Every32nd,
+                AllBy1Percent,
+            ],
+        ),
+        (Tap::Probabilities, &[RowZeroed, BlockDoubled, RowsExchanged, ElementByRms]),
+        (
+            Tap::Attention,
+            &[
+                ElementByRms,
+                RowZeroed,
+                BiasTwice,
+                RankDropped,
+                RanksSwapped,
+                HeadsSwapped,
+                ChunkReplaced,
+                BlockDoubled,
+                Every32nd,
+                AllBy1Percent,
+            ],
+        ),
+        (Tap::MlpNorm, &[RowZeroed, ColumnsSwapped, BlockColumnsDoubled, RowsExchanged, ChannelsZeroed]),
+        (Tap::Activation, &[ElementByRms, RowZeroed, HeadsSwapped, BlockDoubled, Every32nd, ChunkReplaced]),
+        (
+            Tap::Down,
+            &[
+                ElementByRms,
+                RowZeroed,
+                BiasTwice,
+                RankDropped,
+                RanksSwapped,
+                ColumnsSwapped,
+                RowsExchanged,
+                Every32nd,
+                BlockDoubled,
+                AllBy1Percent,
+            ],
+        ),
+    ]
+};
+
+/// Which tap was named for a fault.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) faults: u64,
+    pub(crate) right: u64,
+    pub(crate) earlier: u64,
+    pub(crate) later: u64,
+    /// None was, and the right one was called SUSPECT.
+    pub(crate) suspect: u64,
+}
+
+impl Named {
+    fn add(&mut self, other: Self) {
+        self.faults += other.faults;
+        self.right += other.right;
+        self.earlier += other.earlier;
+        self.later += other.later;
+        self.suspect += other.suspect;
+    }
+
+    /// Of all kinds of fault.
+    pub(crate) fn sum<'n>(all: impl Iterator<Item = &'n Self>) -> Self {
+        all.fold(Self::default(), |mut sum, named| {
+            sum.add(*named);
+            sum
+        })
+    }
+}
+
+/// What came of the models of one dtype.
+#[derive(Clone, Default)]
+pub(crate) struct Rates {
+    /// Rows of correct models.
+    pub(crate) correct: Tally,
+    pub(crate) faults: BTreeMap<Fault, Named>,
+    /// Rows of correct models that were not ROUNDING, and faults that were not found at their tap.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Six faults, each at a layer of its own, in every model; every fourth is without massive channels.
+pub(crate) fn measure(models: u64, size: Size, format: Format) -> Rates {
+    let found: Vec<Rates> = (0..models).into_par_iter().map(|seed| rates_of(seed, size, format)).collect();
+    let mut all = Rates::default();
+    for rates in found {
+        all.correct += rates.correct;
+        rates.faults.iter().for_each(|(fault, named)| all.faults.entry(*fault).or_default().add(*named));
+        all.remarks.extend(rates.remarks);
+    }
+    all
+}
+
+fn rates_of(seed: u64, size: Size, format: Format) -> Rates {
+    let model = Model::new(size, format, seed % 4 != 3, seed);
+    let ranks = [2, 4, 8][(seed % 3) as usize];
+    let right = model.forward(ranks);
+    let reference = Recorded::new(&model.forward(1), format);
+    let mut rates = Rates::default();
+    for row in reference.compare(&right, format).rows {
+        let verdict = row.verdict.unwrap_or(Verdict::Identical);
+        rates.correct += Tally::of(verdict);
+        if verdict > Verdict::Rounding {
+            rates.remarks.push(format!("correct, model {seed}: {verdict} at {}", row.tap));
+        }
+    }
+    let mut random = Random::new(seed, 6);
+    let all: Vec<(Tap, Fault)> =
+        FAULTS.iter().flat_map(|(tap, faults)| faults.iter().map(|fault| (*tap, *fault))).collect();
+    for pick in random.distinct(6, all.len()) {
+        let (tap, fault) = all[pick];
+        let place = Place { layer: random.below(size.layers), tap, fault, seed };
+        let Some(wrong) = model.faulty(ranks, place, &right) else { continue };
+        let report = reference.compare(&wrong, format);
+        let named = named(&report, &tap.name(place.layer));
+        if named.right == 0 {
+            let first = report.first_divergence.map_or("none".to_owned(), |d| d.tap);
+            let name = tap.name(place.layer);
+            rates.remarks.push(format!("{}, model {seed}: expected {name}, found {first}", fault.name()));
+        }
+        rates.faults.entry(fault).or_default().add(named);
+    }
+    rates
+}
+
+fn named(report: &Report, expected: &str) -> Named {
+    let position = |tap: &str| report.rows.iter().position(|row| row.tap == tap);
+    let here = position(expected);
+    let found = report.first_divergence.as_ref().and_then(|d| position(&d.tap));
+    let suspect = || here.is_some_and(|at| report.rows[at].verdict == Some(Verdict::Suspect));
+    let is = u64::from;
+    Named {
+        faults: 1,
+        right: is(found.is_some() && found == here),
+        earlier: is(found.is_some() && found < here),
+        later: is(found.is_some() && found > here),
+        suspect: is(found.is_none() && suspect()),
+    }
+}
+
+/// A run in a directory of its own.
+struct Recorded {
+    run: Run,
+    _dir: TempDir,
+}
+
+impl Recorded {
+    /// The taps of a pass as one rank would record them.
+    fn new(pass: &Pass, format: Format) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let identity = Identity {
+            run: "r".into(),
+            rank: Some(0),
+            world: Some(1),
+            mesh: Mesh::from_sizes("tp=1", 0).expect("a mesh of one"),
+            process: "1-00000000".into(),
+        };
+        let mut writer = SegmentWriter::new(RunDir::create(dir.path(), "r").expect("a new run"), identity);
+        for (seq, (tap, matrix)) in (0..).zip(&pass.taps) {
+            let shape = [matrix.rows as u64, matrix.width as u64];
+            let record = Record {
+                tap: tap.as_str().into(),
+                step: 0,
+                abs_step: 0,
+                call: 0,
+                seq,
+                time_ns: seq,
+                placement: Some("R".into()),
+                rows: None,
+                full_rows: None,
+                strides: vec![shape[1] as i64, 1],
+                device: "cpu".into(),
+                encoding: None,
+                crc32: 0,
+            };
+            let bytes = format.bytes(&matrix.numbers);
+            writer
+                .begin(&record, format.dtype(), &shape, bytes.len() as u64)
+                .and_then(|_| writer.append(&bytes))
+                .and_then(|()| writer.finish().map(drop))
+                .expect("room for a run");
+        }
+        writer.seal().expect("room for a run");
+        let run = Run::open(&dir.path().join("r"), Access::Mapped).expect("the run just written");
+        Self { run, _dir: dir }
+    }
+
+    fn compare(&self, candidate: &Pass, format: Format) -> Report {
+        let candidate = Self::new(candidate, format);
+        compare(&self.run, &candidate.run, &Layouts::default(), Options::default())
+    }
+}
