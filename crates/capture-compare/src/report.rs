@@ -123,7 +123,7 @@ pub enum PlacementFrom {
 /// A finding beside the verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// What kind: `placement`, `missing`, `replicas`, `restart`, `seen`.
+    /// What kind: `placement`, `missing`, `replicas`, `restart`, `seen`, `codes`, `rank_order`.
     pub kind: &'static str,
     /// In words.
     pub text: String,
