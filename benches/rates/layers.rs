@@ -80,8 +80,9 @@ fn rates_of(recipe: Recipe) -> KindRates {
     let decision = judge(format, [&right.output[0], &right.output[1]], before);
     let mut rates = KindRates { correct: Tally::of(decision.verdict), ..KindRates::default() };
     if rates.correct.different + rates.correct.suspect > 0 {
-        let (test, severity) = decision.test.unwrap_or(("class", f64::INFINITY));
-        rates.alarms.push(format!("{} seed {seed}: {test} {severity:.2}", kind.name()));
+        let test =
+            decision.test.map_or_else(|| "class".to_owned(), |t| format!("{} {:.2}", t.name, t.severity));
+        rates.alarms.push(format!("{} seed {seed}: {test}", kind.name()));
     }
     for (fault, tally) in Fault::ALL.into_iter().zip(&mut rates.faults) {
         if !fault.suits(kind, noise) {

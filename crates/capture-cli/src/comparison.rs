@@ -21,6 +21,10 @@ pub struct Comparison {
     /// What is known of how taps are sharded (TOML).
     #[arg(long, value_name = "FILE")]
     pub layouts: Option<PathBuf>,
+    /// A second run of the reference that differs from it by rounding only, such as one of another batch size: what it
+    /// is off by is allowed.
+    #[arg(long, value_name = "RUN", requires = "run_b")]
+    pub noise: Option<PathBuf>,
     /// Take NaN at the same place on both sides for a difference.
     #[arg(long)]
     pub fail_on_nan: bool,
@@ -44,6 +48,7 @@ pub struct Opened<'c> {
     asked: &'c Comparison,
     layouts: Layouts,
     runs: Vec<Run>,
+    noise: Option<Run>,
 }
 
 /// What a comparison found, with the runs it is of.
@@ -60,8 +65,10 @@ impl Comparison {
     pub fn open(&self) -> Result<Opened<'_>, Error> {
         let layouts = self.layouts.as_deref().map_or_else(|| Ok(Layouts::default()), Layouts::read)?;
         let paths = std::iter::once(&self.run).chain(&self.run_b);
-        let runs = paths.map(|path| Run::open(path, self.reading.access())).collect::<Result<_, _>>()?;
-        Ok(Opened { asked: self, layouts, runs })
+        let open = |path| Run::open(path, self.reading.access());
+        let runs = paths.map(|path| open(path)).collect::<Result<_, _>>()?;
+        let noise = self.noise.as_deref().map(open).transpose()?;
+        Ok(Opened { asked: self, layouts, runs, noise })
     }
 
     /// The report on the taps and steps that were asked for, by the paths that were given.
@@ -106,7 +113,8 @@ impl Opened<'_> {
     /// since its last call.
     pub fn compare(self, details: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<Compared, Error> {
         let fail_on_nan = self.asked.fail_on_nan;
-        let options = Options { fail_on_nan, details, progress: Some(progress) };
+        let noise = self.noise.as_ref();
+        let options = Options { fail_on_nan, details, noise, progress: Some(progress) };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),

@@ -6,10 +6,11 @@ use crate::{
     exact::{count_nan, same_bits},
     gather::{Fault, Gathered},
     index::{Firing, Group, Index},
-    judged::{Judged, Options},
+    judged::Judged,
     layouts::Layouts,
+    options::Options,
     pairing::{groups, in_order, said},
-    report::{Diagnosis, PlacementFrom, Report, Row},
+    report::{Diagnosis, Kind, PlacementFrom, Report, Row},
     run::{FileError, Run},
     taps::Taps,
     verdict::Verdict,
@@ -49,7 +50,7 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
             Err(Fault::Layout(text)) => {
                 row.verdict = Some(Verdict::Layout);
                 row.ranks = look.ranks();
-                row.diagnoses.push(Diagnosis::new("placement", text));
+                row.diagnoses.push(Diagnosis::new(Kind::Placement, text));
                 Ok(row)
             }
         }
@@ -86,7 +87,7 @@ impl<'r> Look<'_, 'r> {
 
     fn gather(&self, row: &mut Row) -> Result<Gathered<'r>, Fault> {
         if let Some(note) = self.index.restart(self.firing) {
-            row.diagnoses.push(Diagnosis::new("restart", note));
+            row.diagnoses.push(Diagnosis::new(Kind::Restart, note));
         }
         self.taps().gather(self.group)
     }
@@ -105,7 +106,7 @@ impl<'r> Look<'_, 'r> {
                 false if whole.parts.len() > 1 => format!("slices join to {:?}", whole.shape),
                 false => format!("on one rank: {:?}", whole.shape),
             };
-            row.diagnoses.push(Diagnosis::new("seen", text));
+            row.diagnoses.push(Diagnosis::new(Kind::Seen, text));
             row.detail = self.options.details.then(|| Box::new(Detail::of_one(&whole)));
             self.count_nan(row, &whole);
         } else {
@@ -135,11 +136,12 @@ impl<'r> Look<'_, 'r> {
         // Every replica that is not as usual, whichever of its like it is.
         let (mut differing, same): (Vec<_>, Vec<_>) = usual.alternatives().into_iter().partition(odd);
         let twins = same.iter().map(Whole::picked).collect();
-        let judged = Judged::measure(&usual, &usual, None, twins, self.options);
+        let judged = Judged::measure(&usual, &usual, None, twins);
         judged.fill(row, None);
         judged.add_by_rank(&mut row.by_rank);
         if differing.is_empty() {
             self.count_nan(row, &usual);
+            row.detail = self.options.details.then(|| Box::new(Detail::of_one(&usual)));
             return;
         }
         differing.sort_by_key(Whole::picked);
@@ -147,18 +149,19 @@ impl<'r> Look<'_, 'r> {
         for replica in &differing {
             let parts: Vec<usize> = replica.picked().into_iter().filter(|p| !own.contains(p)).collect();
             row.ranks.extend(usual.ranks(&parts));
-            let judged = Judged::measure(&usual, replica, None, Vec::new(), self.options);
+            let judged = Judged::measure(&usual, replica, None, Vec::new());
             judged.add_by_rank(&mut row.by_rank);
             let mut of = row.clone();
             judged.fill(&mut of, None);
             if row.worst.is_none() || of.max_abs > row.max_abs {
+                of.detail = self.options.details.then(|| Box::new(Detail::of_two(&usual, replica, None)));
                 *row = of;
             }
         }
         row.verdict = Some(Verdict::Different);
         let held: Vec<String> = usual.ranks(&own).iter().map(u32::to_string).collect();
         let text = format!("replicas differ: the others hold what rank {} does", held.join(", "));
-        row.diagnoses.push(Diagnosis::new("replicas", text));
+        row.diagnoses.push(Diagnosis::new(Kind::Replicas, text));
     }
 
     /// A tap of which nobody said how it is placed.
@@ -172,7 +175,7 @@ impl<'r> Look<'_, 'r> {
             }
             _ => "different: sharded or partial?".to_owned(),
         };
-        row.diagnoses.push(Diagnosis::new("seen", text));
+        row.diagnoses.push(Diagnosis::new(Kind::Seen, text));
         for member in gathered.members {
             let whole = Gathered { members: vec![member], head_of: None };
             let whole = whole.assemble(&Placements(Vec::new()), None)?.whole;
@@ -199,7 +202,7 @@ impl<'r> Look<'_, 'r> {
             return;
         }
         let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
-        row.diagnoses.push(Diagnosis::new("missing", format!("no record of rank {}", ranks.join(", "))));
+        row.diagnoses.push(Diagnosis::new(Kind::Missing, format!("no record of rank {}", ranks.join(", "))));
         if row.verdict < Some(Verdict::Missing) {
             row.verdict = Some(Verdict::Missing);
             row.ranks = self.ranks();

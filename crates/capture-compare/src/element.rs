@@ -1,10 +1,10 @@
 //! One number of two tensors.
 
 use crate::whole::Whole;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One element on both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Worst {
     /// Its place in the logical tensor; the last one is 0 or 1 for the real or imaginary part of a complex number.
     pub index: Vec<u64>,

@@ -1,46 +1,16 @@
 //! Pairs of tensors, measured in parallel and decided one after the other, and the row that comes of it.
 
 use crate::{
-    detail::Detail,
     float::Float,
     report::{RankError, Row, Worst},
     statistics::Statistics,
     verdict::{self, Decision, Measured, Verdict},
     whole::Whole,
 };
-use rayon::prelude::*;
-
-/// How to compare.
-#[derive(Clone, Copy, Default)]
-pub struct Options<'p> {
-    /// NaN at the same place on both sides is `DIFFERENT`.
-    pub fail_on_nan: bool,
-    /// Rows have a [`Detail`], for a page.
-    pub details: bool,
-    /// Called after each row, from any thread, with the bytes of its records.
-    pub progress: Option<&'p (dyn Fn(u64) + Sync)>,
-}
-
-impl Options<'_> {
-    /// Does the work on all items in parallel, reporting how many bytes each was.
-    pub(crate) fn map<T: Sync, R: Send>(
-        &self,
-        items: &[T],
-        n_bytes: impl Fn(&T) -> u64 + Sync,
-        work: impl Fn(&T) -> R + Sync,
-    ) -> Vec<R> {
-        let one = |item| {
-            let result = work(item);
-            if let Some(progress) = self.progress {
-                progress(n_bytes(item));
-            }
-            result
-        };
-        items.par_iter().map(one).collect()
-    }
-}
+use serde::{Deserialize, Serialize};
 
 /// A pair of tensors, measured, with what is needed to write its row without reading the tensors again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Judged {
     pub(crate) measured: Measured,
     worst: Option<Worst>,
@@ -54,25 +24,17 @@ pub(crate) struct Judged {
     ranks: Vec<Option<u32>>,
     /// Whether every number is one part's.
     is_parted: bool,
-    detail: Option<Box<Detail>>,
 }
 
 impl Judged {
-    /// Measures a pair of one shape, and looks at it in detail where that is wanted.
+    /// Measures a pair of one shape.
     pub(crate) fn measure(
         reference: &Whole<'_>,
         candidate: &Whole<'_>,
         precision: Option<Float>,
         twins: Vec<Vec<usize>>,
-        options: Options<'_>,
     ) -> Self {
         let measured = verdict::measure(reference, candidate, precision);
-        let detail = options.details.then(|| {
-            Box::new(match measured.identical {
-                true => Detail::of_one(reference),
-                false => Detail::of_two(reference, candidate, precision),
-            })
-        });
         Self {
             worst: worst(reference, candidate, &measured.statistics),
             measured,
@@ -82,7 +44,6 @@ impl Judged {
             twins,
             ranks: candidate.parts.iter().map(|p| p.rank).collect(),
             is_parted: !candidate.has_sum(),
-            detail,
         }
     }
 
@@ -145,7 +106,6 @@ impl Judged {
         (row.rel_l2, row.cosine, row.slope) = (s.rel_l2, s.cosine, s.slope);
         row.max_abs = (s.finite > 0).then_some(s.max_abs.0);
         row.worst = self.worst.clone();
-        row.detail = self.detail.clone();
         if let (Some(float), true) = (s.float, s.finite > 0) {
             row.max_units = Some(s.max_units.0);
             row.row_units = Some(s.rows.iter().map(|l| l.rms).fold(0.0, f64::max));

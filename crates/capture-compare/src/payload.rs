@@ -12,6 +12,7 @@
 //! came before: up to 16 times its typical size are allowed for, and at most a quarter.
 
 use crate::{exact::same_bits, whole::Whole};
+use serde::{Deserialize, Serialize};
 
 /// Rows and columns looked at together.
 const PANEL: (u64, u64) = (16, 4096);
@@ -21,7 +22,7 @@ const RUN: usize = 16;
 const MOST_MOVED: f64 = 0.25;
 
 /// What codes say of two quantised tensors.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Codes {
     /// How many codes differ.
     pub differing: u64,

@@ -6,7 +6,7 @@ use crate::{
     run::FileError,
     verdict::{Test, Verdict},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A comparison's findings.
@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 /// Where two runs part.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
     /// Tap, as the reference calls it.
     pub tap: String,
@@ -41,7 +41,7 @@ pub struct Divergence {
 }
 
 /// One logical tensor, compared.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Tap, as the reference calls it.
     pub tap: String,
@@ -98,7 +98,7 @@ pub struct Row {
 }
 
 /// The errors of one rank's part.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankError {
     /// Global rank of the candidate.
     pub rank: u32,
@@ -109,7 +109,7 @@ pub struct RankError {
 }
 
 /// Who said how a tensor is placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlacementFrom {
     /// The capture call.
@@ -120,15 +120,36 @@ pub enum PlacementFrom {
     Inferred,
 }
 
+/// What kind of finding a [`Diagnosis`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A declared placement is not what is there.
+    Placement,
+    /// A side, or a rank, has no record.
+    Missing,
+    /// Replicas hold different bits.
+    Replicas,
+    /// Two processes of one rank recorded the same firing.
+    Restart,
+    /// What is there, where nothing can be compared.
+    Seen,
+    /// What the codes of quantised tensors say beside their values.
+    Codes,
+    /// A rank holds another rank's slice.
+    RankOrder,
+}
+
 /// A finding beside the verdict.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// What kind: `placement`, `missing`, `replicas`, `restart`, `seen`, `codes`, `rank_order`.
-    pub kind: &'static str,
+    /// What kind.
+    pub kind: Kind,
     /// In words.
     pub text: String,
-    /// The numbers of the fit.
-    pub fit: Option<f64>,
+    /// The numbers of the fit, none where nothing was fitted.
+    pub fit: Vec<f64>,
     /// A placement to try.
     pub suggest: Option<String>,
 }
@@ -136,8 +157,8 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// A finding in words.
     #[must_use]
-    pub fn new(kind: &'static str, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), fit: None, suggest: None }
+    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), fit: Vec::new(), suggest: None }
     }
 }
 

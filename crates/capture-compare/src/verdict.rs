@@ -10,11 +10,11 @@ use crate::{
     statistics::{PartError, Statistics},
     whole::Whole,
 };
-use serde::Serialize;
-use std::fmt;
+use serde::{Deserialize, Serialize};
+use std::{borrow::Cow, fmt};
 
 /// What a comparison says. Ordered from best to worst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Bits are equal.
@@ -45,7 +45,7 @@ impl fmt::Display for Verdict {
 }
 
 /// Two tensors, measured; what it means may depend on the taps before.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     /// Whether the bits are equal.
     pub identical: bool,
@@ -56,16 +56,16 @@ pub struct Measured {
 }
 
 /// A test that tells rounding from a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Test {
     /// Its name in [`crate::noise`].
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it found over what it allows: above 1 is `DIFFERENT`, above 0.8 `SUSPECT`.
     pub severity: f64,
 }
 
 /// A verdict and what it rests on.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
@@ -126,9 +126,10 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
     let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
     let tests = noise.severities(inherited).into_iter().chain(scale);
-    let tests = tests.map(|(name, x)| Test { name, severity: if x.is_nan() { f64::INFINITY } else { x } });
+    let tests = tests
+        .map(|(name, x)| Test { name: name.into(), severity: if x.is_nan() { f64::INFINITY } else { x } });
     let worst = tests.max_by(|a, b| a.severity.total_cmp(&b.severity));
-    let verdict = match worst.map_or(0.0, |test| test.severity) {
+    let verdict = match worst.as_ref().map_or(0.0, |test| test.severity) {
         x if x > 1.0 => Verdict::Different,
         x if x > 0.8 => Verdict::Suspect,
         _ => Verdict::Rounding,

@@ -222,7 +222,8 @@ mod tiles {
             &[tiled(0)],
             "",
             "scale",
-            "expected one shape, found [130, 8] and [256, 8] (candidate)",
+            "expected one shape, found [130, 8] and [256, 8] (candidate); [256, 8] is [130, 8] in whole tiles \
+             of 128 × 4: say transforms = [\"unswizzle(128x4)\", \"crop(0, 130)\"] of that side",
         );
         let text = "[[tap]]\nmatch = \"scale\"\ntransforms = [\"unswizzle(128x4)\"]";
         misfit(

@@ -46,8 +46,8 @@ impl Asked {
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, asked: Asked) -> PyResult<(String, String, u8)> {
     let comparison = asked.comparison()?;
-    let compared =
-        interruptible(py, || comparison.open()?.compare(false, &|_| ()))?.map_err(|error| exception(&error))?;
+    let compared = interruptible(py, || comparison.open()?.compare(false, &|_| ()))?
+        .map_err(|error| exception(&error))?;
     Ok((compared.json(), text(&compared), compared.exit_status()))
 }
 
