@@ -110,7 +110,7 @@ impl<'d> Dequantising<'d> {
                     Some((twice, d)) => *d = twice,
                     None => return refuse(expected),
                 }
-                part.reinterpreted(Dtype::F4, shape).map_or_else(|| refuse(expected), Ok)
+                part.reinterpreted(Dtype::F4, &shape).map_or_else(|| refuse(expected), Ok)
             }
             (Scheme::Nvfp4 | Scheme::Mxfp4, _) => refuse("F4, or U8 that holds pairs"),
             (
@@ -119,7 +119,7 @@ impl<'d> Dequantising<'d> {
             ) => Ok(part),
             (Scheme::Mxfp8 | Scheme::Fp8Block(_), Dtype::U8) => {
                 let shape = part.shape.clone();
-                part.reinterpreted(Dtype::F8_E4M3, shape).map_or_else(|| refuse("F8_E4M3"), Ok)
+                part.reinterpreted(Dtype::F8_E4M3, &shape).map_or_else(|| refuse("F8_E4M3"), Ok)
             }
             (Scheme::Mxfp8 | Scheme::Fp8Block(_), _) => refuse("F8_E4M3 or F8_E5M2"),
             (Scheme::Int4Group(_, order), _) => {
@@ -165,7 +165,7 @@ impl<'d> Dequantising<'d> {
         match (part.dtype, bytes) {
             (Dtype::U8, Some(dtype)) => {
                 let shape = part.shape.clone();
-                part.reinterpreted(dtype, shape)
+                part.reinterpreted(dtype, &shape)
                     .map_or_else(|| refuse(format!("{:?} in {dtype:?}", self.dequant.scale)), Ok)
             }
             _ if part.float().is_some() && !part.complex => Ok(part),

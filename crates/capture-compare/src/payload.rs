@@ -96,13 +96,13 @@ impl Panel {
         let [r, c, k, l] = &self.numbers;
         for row in (0..r.len()).step_by(self.columns) {
             let mut across = Run::default();
-            for j in 0..self.columns {
+            for (j, down) in down.iter_mut().enumerate() {
                 let at = row + j;
                 let kept = k[at] == l[at];
                 found.differing += u64::from(!kept);
                 if r[at].abs() >= self.steps[at] && r[at].is_finite() && c[at].is_finite() {
                     across.add(r[at], c[at], kept);
-                    down[j].add(r[at], c[at], kept);
+                    down.add(r[at], c[at], kept);
                 }
                 if j % RUN == RUN - 1 || j == self.columns - 1 {
                     found.rescaled = found.rescaled.max(std::mem::take(&mut across).change());
