@@ -10,6 +10,7 @@ __all__ = [
     "command",
     "compare",
     "flush",
+    "page",
     "start",
     "status",
     "step",
@@ -28,6 +29,7 @@ class _Asked(TypedDict):
     run: str
     run_b: str | None
     layouts: str | None
+    noise: str | None
     fail_on_nan: bool
     allow_suspect: bool
     tap: str | None
@@ -71,3 +73,4 @@ def flush() -> str | None: ...
 def status() -> dict[str, Any]: ...
 def command(arguments: Sequence[str]) -> int: ...
 def compare(asked: _Asked) -> tuple[str, str, int]: ...
+def page(asked: _Asked) -> str: ...

@@ -1,6 +1,7 @@
 //! `tpcapture compare`: a run across its ranks, or a candidate against a reference.
 
 use crate::{Error, comparison::Comparison, output::Output, progress::Progress};
+use capture_compare::Options;
 use std::{env, io::IsTerminal as _};
 
 /// What the words of the table mean, under `--help`.
@@ -37,7 +38,8 @@ pub(crate) struct Args {
 pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
     let opened = args.comparison.open()?;
     let progress = Progress::new(opened.n_bytes());
-    let compared = opened.compare(false, &|n_bytes| progress.add(n_bytes))?;
+    let add = |n_bytes| progress.add(n_bytes);
+    let compared = opened.compare(Options { progress: Some(&add), ..Options::default() })?;
     drop(progress);
     let mut output = if args.json {
         Output::json(&compared.report, &compared.report.errors)

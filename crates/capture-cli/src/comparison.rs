@@ -109,12 +109,9 @@ impl Opened<'_> {
         self.runs.iter().flat_map(|run| &run.entries).map(Entry::n_bytes).sum()
     }
 
-    /// Compares, in detail where it is for a page. `progress` is called from any thread with the bytes that were done
-    /// since its last call.
-    pub fn compare(self, details: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<Compared, Error> {
-        let fail_on_nan = self.asked.fail_on_nan;
-        let noise = self.noise.as_ref();
-        let options = Options { fail_on_nan, details, noise, progress: Some(progress) };
+    /// Compares. `options` say whether in detail, who is told of progress and what stops it; the rest was asked for.
+    pub fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
+        let options = Options { fail_on_nan: self.asked.fail_on_nan, noise: self.noise.as_ref(), ..options };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),

@@ -13,8 +13,10 @@ mod notes;
 mod gaps;
 mod comparison;
 mod terminal;
+mod page;
 
 mod compare;
+mod report;
 mod ls;
 mod show;
 mod verify;
@@ -44,6 +46,8 @@ enum Command {
     Verify(verify::Args),
     /// Compare a run across its ranks, or two runs of any tensor-parallel sizes.
     Compare(compare::Args),
+    /// Compare as `compare` does, and write what is found as one HTML page.
+    Report(report::Args),
 }
 
 /// Why a command could not be carried out.
@@ -59,6 +63,14 @@ pub enum Error {
     /// The layouts file is not one.
     #[error(transparent)]
     Layouts(#[from] capture_compare::LayoutsError),
+    /// The page cannot be written.
+    #[error("cannot write the page: {reason}: {}", path.display())]
+    Write {
+        /// What the system said.
+        reason: std::io::Error,
+        /// The file.
+        path: std::path::PathBuf,
+    },
     /// No such tap, step or call.
     #[error("{0}")]
     NotFound(String),
@@ -79,6 +91,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Show(args) => show::show(&args),
         Command::Verify(args) => verify::verify(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::report(&args),
     };
     let output = made.unwrap_or_else(|e| Output::failed(&e));
     print(&output)

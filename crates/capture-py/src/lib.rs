@@ -34,5 +34,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::status, module)?)?;
     module.add_function(wrap_pyfunction!(control::command, module)?)?;
     module.add_function(wrap_pyfunction!(comparison::compare, module)?)?;
+    module.add_function(wrap_pyfunction!(comparison::page, module)?)?;
     Ok(())
 }
