@@ -8,6 +8,7 @@ use crate::{
     summary::{Summary, classes, spread},
     whole::{Whole, product},
 };
+use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 
 /// Rows and columns that an error map has at most.
@@ -23,7 +24,7 @@ pub const BINS: usize = 48;
 const CHUNK: u64 = 1 << 16;
 
 /// What is to be seen of two tensors, or of one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
     /// Logical shape, in numbers.
     pub shape: Vec<u64>,
@@ -36,7 +37,7 @@ pub struct Detail {
 }
 
 /// What one side holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// Dtype as recorded.
     pub dtype: String,
@@ -45,7 +46,7 @@ pub struct Side {
 }
 
 /// The largest error in each part of a tensor, as rows × columns of the numbers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Map {
     /// Rows of the tensor: its leading dims.
     pub rows: u64,
@@ -59,7 +60,7 @@ pub struct Map {
 }
 
 /// An element with a large error.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Element {
     /// Where it is, and what both sides hold.
     pub at: Worst,
