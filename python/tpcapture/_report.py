@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpcapture import _native
 from tpcapture._run import Run
@@ -228,6 +228,7 @@ def compare(
     allow_suspect: bool = False,
     tap: str | None = None,
     step: int | str | None = None,
+    engine: Literal["local", "ray"] = "local",
     mmap: bool = True,
 ) -> Report:
     """Compare a candidate run with a reference, or one run across its ranks, as `tpcapture compare` does.
@@ -236,7 +237,9 @@ def compare(
     known of how taps are sharded, a TOML file. noise: a second run of the reference that differs from it by rounding
     only: what it is off by is allowed. fail_on_nan: take NaN at the same place on both sides for a difference.
     allow_suspect: take SUSPECT for no difference. tap, step: report on these only, a name or pattern and `10` or
-    `"10-20"`; all are compared nonetheless. mmap: map the files rather than read them.
+    `"10-20"`; all are compared nonetheless. engine: `"ray"` has tensors read by an existing Ray cluster, on whose
+    machines the files of a run may be spread; variables such as `$SCRATCH` in a path are then each machine's own. mmap:
+    map the files rather than read them.
 
     OSError: a path is no run, or the layouts file cannot be read. ValueError: an argument or the layouts file does not
     parse, or there is no such tap or step.
@@ -250,6 +253,7 @@ def compare(
         "allow_suspect": allow_suspect,
         "tap": tap,
         "step": None if step is None else str(step),
+        "engine": engine,
         "mmap": mmap,
     }
     text, terminal, status = _native.compare(asked)

@@ -1,6 +1,7 @@
 """For people's own tests: `assert_same("out/tp1", "out/tp8")`."""
 
 import os
+from typing import Literal
 
 from tpcapture._report import Report, compare
 from tpcapture._run import Run
@@ -18,6 +19,7 @@ def assert_same(
     allow_suspect: bool = False,
     tap: str | None = None,
     step: int | str | None = None,
+    engine: Literal["local", "ray"] = "local",
     mmap: bool = True,
 ) -> Report:
     """Fail with the terminal report unless the runs are the same but for rounding; the report where they are.
@@ -35,6 +37,7 @@ def assert_same(
         allow_suspect=allow_suspect,
         tap=tap,
         step=step,
+        engine=engine,
         mmap=mmap,
     )
     if not report.ok:

@@ -1,7 +1,7 @@
 //! A comparison as a page: one HTML file that needs nothing beside itself.
 //!
 //! What comes from a run reaches the page in two ways. The template's text is escaped by askama; the report is JSON in
-//! a script element that is never run, from which page.js makes text nodes. Should markup get through nonetheless, the
+//! a script element that is never run, from which the page's script makes text nodes. Should markup get through nonetheless, the
 //! page's policy lets it load nothing.
 
 mod detail;
@@ -17,6 +17,18 @@ use askama::Template as _;
 use capture_compare::{FileError, report::Row};
 use serde::Serialize;
 
+/// In the order in which they run.
+const SCRIPT: &str = concat!(
+    include_str!("../templates/script/data.js"),
+    include_str!("../templates/script/colours.js"),
+    include_str!("../templates/script/rows.js"),
+    include_str!("../templates/script/heatmap.js"),
+    include_str!("../templates/script/grid.js"),
+    include_str!("../templates/script/panel.js"),
+    include_str!("../templates/script/detail.js"),
+    include_str!("../templates/script/controls.js"),
+);
+
 #[derive(askama::Template)]
 #[template(path = "page.html")]
 struct Page<'p> {
@@ -31,7 +43,7 @@ struct Page<'p> {
     data: String,
 }
 
-/// What page.js reads.
+/// What the page's script reads.
 #[derive(Serialize)]
 struct Data<'p> {
     runs: &'p [String],
@@ -67,7 +79,7 @@ impl Compared {
             runs: &report.runs,
             text: self.text(false, false) + &complaints.collect::<String>(),
             style: include_str!("../templates/page.css"),
-            script: include_str!("../templates/page.js"),
+            script: SCRIPT,
             data: in_script(&json(&data)),
         };
         page.render().expect("a text is always there to be written to")

@@ -241,27 +241,11 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// How many of the numbers `from..to` are NaN.
-    #[must_use]
-    pub fn count_nan(&self, from: u64, to: u64) -> u64 {
-        let bytes = self.bytes(from, to);
-        // The formats of most captures by their bits, as this runs over every identical tensor.
-        let halves = |infinity: u16| {
-            let halves = bytes.as_chunks().0.iter();
-            halves.filter(|b| u16::from_le_bytes(**b) & 0x7fff > infinity).count() as u64
-        };
+    /// The dtype and bytes of the numbers `from..to`, where they are stored one by one.
+    pub(crate) fn stored(&self, from: u64, to: u64) -> Option<(Dtype, &[u8])> {
         match &self.numbers {
-            Numbers::Stored { dtype: Dtype::BF16, .. } => halves(0x7f80),
-            Numbers::Stored { dtype: Dtype::F16, .. } => halves(0x7c00),
-            Numbers::Stored { dtype: Dtype::F32, .. } => {
-                let words = bytes.as_chunks().0.iter();
-                words.filter(|b| u32::from_le_bytes(**b) & 0x7fff_ffff > 0x7f80_0000).count() as u64
-            }
-            _ => {
-                let mut numbers = vec![0.0; (to - from) as usize];
-                self.read(from, &mut numbers);
-                numbers.iter().filter(|x| x.is_nan()).count() as u64
-            }
+            Numbers::Stored { dtype, .. } => Some((*dtype, self.bytes(from, to))),
+            _ => None,
         }
     }
 
