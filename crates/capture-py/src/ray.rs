@@ -32,7 +32,8 @@ impl Ray {
 impl Cluster for Ray {
     fn list(&self, path: &Path) -> Result<Vec<Result<Vec<u8>, String>>, String> {
         self.with(|cluster| {
-            let listed: Vec<(Option<Vec<u8>>, String)> = cluster.call_method1("list_run", (path,))?.extract()?;
+            let listed: Vec<(Option<Vec<u8>>, String)> =
+                cluster.call_method1("list_run", (path,))?.extract()?;
             Ok(listed.into_iter().map(|(found, reason)| found.ok_or(reason)).collect())
         })
     }
