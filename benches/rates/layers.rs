@@ -7,6 +7,7 @@ use crate::{
     linear::Sharding,
     number::Format,
 };
+use capture_compare::Verdict;
 use rayon::prelude::*;
 
 /// What is drawn: how many seeds of each kind, and of what shape.
@@ -79,9 +80,9 @@ fn rates_of(recipe: Recipe) -> KindRates {
     let before = Some(inherited(format, &right.input));
     let decision = judge(format, [&right.output[0], &right.output[1]], before);
     let mut rates = KindRates { correct: Tally::of(decision.verdict), ..KindRates::default() };
-    if rates.correct.different + rates.correct.suspect > 0 {
-        let (test, severity) = decision.test.unwrap_or(("class", f64::INFINITY));
-        rates.alarms.push(format!("{} seed {seed}: {test} {severity:.2}", kind.name()));
+    if decision.verdict > Verdict::Rounding {
+        let why = decision.test.map_or("class".into(), |test| format!("{} {:.2}", test.name, test.severity));
+        rates.alarms.push(format!("{} seed {seed}: {why}", kind.name()));
     }
     for (fault, tally) in Fault::ALL.into_iter().zip(&mut rates.faults) {
         if !fault.suits(kind, noise) {
