@@ -14,15 +14,24 @@ or by `capturing()`. Nothing raises into the model, unless TPCAPTURE_STRICT=1.
 from tpcapture import _host
 from tpcapture._capturing import capturing
 from tpcapture._native import CaptureError, capture, flush, start, status, step, tap
+from tpcapture._report import Diagnosis, Divergence, RankError, Report, Row, Verdict, Worst, compare
 from tpcapture._run import Point, Record, Run, open
 
 __all__ = [
     "CaptureError",
+    "Diagnosis",
+    "Divergence",
     "Point",
+    "RankError",
     "Record",
+    "Report",
+    "Row",
     "Run",
+    "Verdict",
+    "Worst",
     "capture",
     "capturing",
+    "compare",
     "flush",
     "open",
     "status",

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypedDict, final
 
 __all__ = [
     "CaptureError",
@@ -8,6 +8,7 @@ __all__ = [
     "TapState",
     "capture",
     "command",
+    "compare",
     "flush",
     "start",
     "status",
@@ -22,6 +23,16 @@ class CaptureError(Exception): ...
 
 class _Tap(Protocol):
     def __call__(self, tensor: Any, /, *, placement: str | None = None, rows: Any = None) -> None: ...
+
+class _Asked(TypedDict):
+    run: str
+    run_b: str | None
+    layouts: str | None
+    fail_on_nan: bool
+    allow_suspect: bool
+    tap: str | None
+    step: str | None
+    mmap: bool
 
 @final
 class TapState:
@@ -59,3 +70,4 @@ def switch_off(reason: str) -> str | None: ...
 def flush() -> str | None: ...
 def status() -> dict[str, Any]: ...
 def command(arguments: Sequence[str]) -> int: ...
+def compare(asked: _Asked) -> tuple[str, str, int]: ...

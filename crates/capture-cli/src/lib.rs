@@ -11,11 +11,16 @@ mod pattern;
 mod rows;
 mod notes;
 mod gaps;
+mod comparison;
+mod terminal;
 
 mod compare;
 mod ls;
 mod show;
 mod verify;
+
+pub use comparison::{Compared, Comparison, Opened};
+pub use run::Reading;
 
 use clap::{Parser, Subcommand};
 use output::Output;
@@ -44,7 +49,7 @@ enum Command {
 /// Why a command could not be carried out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-enum Error {
+pub enum Error {
     /// The path is no run.
     #[error(transparent)]
     Open(#[from] capture_compare::OpenError),

@@ -74,7 +74,7 @@ pub(crate) fn ls(args: &Args) -> Result<Output, Error> {
     let run = args.run.open()?;
     let listing =
         Listing { run: &run.path, processes: processes(&run), taps: taps(&run), errors: &run.errors };
-    if args.run.reading.json {
+    if args.run.json {
         return Ok(Output::json(&listing, &run.errors));
     }
     Ok(Output::text(heading(&run, &listing) + &text(&listing.taps), &run.errors))

@@ -75,7 +75,7 @@ fn of(row: &Row) -> Vec<(String, Option<&str>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture_compare::report::Diagnosis;
+    use capture_compare::report::{Diagnosis, Kind};
 
     #[test]
     fn steps_are_merged_and_the_worst_are_kept_in_order() {
@@ -83,7 +83,7 @@ mod tests {
             tap: tap.to_owned(),
             step,
             verdict: Some(verdict),
-            diagnoses: vec![Diagnosis::new("seen", text)],
+            diagnoses: vec![Diagnosis::new(Kind::Seen, text)],
             ..Row::default()
         };
         let rows = [

@@ -25,17 +25,22 @@ impl Output {
 
     /// A text, with what could not be read on stderr.
     pub(crate) fn text(text: String, errors: &[FileError]) -> Self {
-        // Names of files may hold what steers a terminal.
-        let notes = errors.iter().map(|e| format!("tpcapture: {}", printable(&e.to_string()))).collect();
-        Self { text, notes, status: status(errors) }
+        Self { text, notes: unreadable(errors), status: status(errors) }
     }
 
     /// An object that lists by itself what could not be read.
     pub(crate) fn json(value: &impl Serialize, errors: &[FileError]) -> Self {
-        let json =
-            serde_json::to_string(value).expect("names, numbers, lists and paths as text are always JSON");
-        Self { text: json + "\n", notes: Vec::new(), status: status(errors) }
+        Self { text: json(value) + "\n", notes: Vec::new(), status: status(errors) }
     }
+}
+
+pub(crate) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("names, numbers, lists and paths as text are always JSON")
+}
+
+/// A line for each file that cannot be read. Names of files may hold what steers a terminal.
+pub(crate) fn unreadable(errors: &[FileError]) -> Vec<String> {
+    errors.iter().map(|e| format!("tpcapture: {}", printable(&e.to_string()))).collect()
 }
 
 fn status(errors: &[FileError]) -> u8 {

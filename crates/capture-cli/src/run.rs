@@ -9,19 +9,19 @@ use std::path::PathBuf;
 pub(crate) struct RunArgs {
     /// A run, or a directory that holds one.
     pub(crate) run: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) reading: Reading,
 }
 
-/// How runs are read and results are printed.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub(crate) struct Reading {
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
+/// How runs are read.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct Reading {
     /// Read files instead of mapping them, as for network file systems.
     #[arg(long)]
-    pub(crate) no_mmap: bool,
+    pub no_mmap: bool,
 }
 
 impl RunArgs {

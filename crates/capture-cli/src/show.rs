@@ -9,7 +9,7 @@ use crate::{
 };
 use capture_compare::{
     Entry, FileError, Run, path_as_text,
-    summary::{BINS, Summary, summarise},
+    summary::{Summary, summarise},
 };
 use capture_core::{Dtype, Identity, Record, ranks::RankSet};
 use comfy_table::CellAlignment;
@@ -82,7 +82,7 @@ pub(crate) fn show(args: &Args) -> Result<Output, Error> {
     if let (Some(error), true) = (first_missing, records.is_empty()) {
         return Err(error);
     }
-    if args.run.reading.json {
+    if args.run.json {
         let shown = Shown { run: &run.path, records, errors: &run.errors };
         return Ok(Output::json(&shown, &run.errors));
     }
@@ -192,7 +192,7 @@ fn contents(rows: &[Row<'_>]) -> String {
 }
 
 /// A histogram as blocks: an empty part is a dot, the fullest the full block.
-fn bars(counts: &[u64; BINS]) -> String {
+fn bars(counts: &[u64]) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = counts.iter().max().copied().unwrap_or(0).max(1);
     let bar = |n: &u64| match n {

@@ -73,7 +73,7 @@ pub(crate) fn verify(args: &Args) -> Result<Output, Error> {
     }
     drop(progress);
     let failed = mismatches.len();
-    let mut output = if args.run.reading.json {
+    let mut output = if args.run.json {
         Output::json(&Report { run: &run.path, records, bytes, mismatches, errors: &errors }, &errors)
     } else {
         let verdict = match failed {

@@ -2,14 +2,17 @@
 //! placement, ranks share steps. What no placement is known of is only described.
 
 use crate::{
+    detail::Detail,
     exact::{count_nan, same_bits},
-    gather::{Fault, Gathered, gather},
+    gather::{Fault, Gathered},
     index::{Firing, Group, Index},
-    judged::{Judged, Options},
+    judged::Judged,
     layouts::Layouts,
+    options::Options,
     pairing::{groups, in_order, said},
-    report::{Diagnosis, PlacementFrom, Report, Row},
+    report::{Diagnosis, Kind, PlacementFrom, Report, Row},
     run::{FileError, Run},
+    taps::Taps,
     verdict::Verdict,
     whole::Whole,
 };
@@ -22,7 +25,7 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
     let mut work = Vec::new();
     for firing in in_order(&index) {
         let (said, from) = said(&index, firing, layouts);
-        for group in groups(&index, firing, &said) {
+        for group in groups(&index, firing, &said, layouts) {
             work.push((firing, group, said.clone(), from));
         }
     }
@@ -47,7 +50,7 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
             Err(Fault::Layout(text)) => {
                 row.verdict = Some(Verdict::Layout);
                 row.ranks = look.ranks();
-                row.diagnoses.push(Diagnosis::new("placement", text));
+                row.diagnoses.push(Diagnosis::new(Kind::Placement, text));
                 Ok(row)
             }
         }
@@ -78,11 +81,15 @@ impl<'r> Look<'_, 'r> {
         self.group.entries.iter().filter_map(|e| self.index.rank(*e)).collect()
     }
 
+    fn taps(&self) -> Taps<'_, 'r> {
+        Taps { index: self.index, firing: self.firing, layouts: self.layouts, side: None }
+    }
+
     fn gather(&self, row: &mut Row) -> Result<Gathered<'r>, Fault> {
         if let Some(note) = self.index.restart(self.firing) {
-            row.diagnoses.push(Diagnosis::new("restart", note));
+            row.diagnoses.push(Diagnosis::new(Kind::Restart, note));
         }
-        gather(self.index, &self.group.entries)
+        self.taps().gather(self.group)
     }
 
     /// A tap of known placement: replicas are compared, the rest need only fit.
@@ -90,7 +97,7 @@ impl<'r> Look<'_, 'r> {
         let gathered = self.gather(row)?;
         (row.placement, row.placement_from) = (Some(placements.to_string()), Some(from));
         let rows = self.index.rows(self.firing, self.group, self.layouts).map_err(Fault::Layout)?;
-        let whole = gathered.assemble(placements, rows)?.whole;
+        let whole = self.taps().assemble(gathered, self.group, placements, rows)?.whole;
         (row.n, row.padded) = (whole.len(), whole.padded);
         let replicas = whole.alternatives();
         if replicas.is_empty() {
@@ -99,7 +106,8 @@ impl<'r> Look<'_, 'r> {
                 false if whole.parts.len() > 1 => format!("slices join to {:?}", whole.shape),
                 false => format!("on one rank: {:?}", whole.shape),
             };
-            row.diagnoses.push(Diagnosis::new("seen", text));
+            row.diagnoses.push(Diagnosis::new(Kind::Seen, text));
+            row.detail = self.options.details.then(|| Box::new(Detail::of_one(&whole)));
             self.count_nan(row, &whole);
         } else {
             self.replicas(row, whole, replicas);
@@ -123,30 +131,37 @@ impl<'r> Look<'_, 'r> {
         let at = classes.iter().position(|c| c.1 == most).unwrap_or(0);
         let (usual, _) = classes.swap_remove(at);
         row.verdict = Some(Verdict::Identical);
-        if classes.is_empty() {
-            Judged::measure(&usual, &usual, None, Vec::new()).fill(row, None);
+        let differ = !classes.is_empty();
+        let odd = |replica: &Whole<'r>| differ && !same_bits(&usual, replica);
+        // Every replica that is not as usual, whichever of its like it is.
+        let (mut differing, same): (Vec<_>, Vec<_>) = usual.alternatives().into_iter().partition(odd);
+        let twins = same.iter().map(Whole::picked).collect();
+        let judged = Judged::measure(&usual, &usual, None, twins);
+        judged.fill(row, None);
+        judged.add_by_rank(&mut row.by_rank);
+        if differing.is_empty() {
             self.count_nan(row, &usual);
+            row.detail = self.options.details.then(|| Box::new(Detail::of_one(&usual)));
             return;
         }
-        // Every replica that is not as usual, whichever of its like it is.
-        let odd = |replica: &Whole<'r>| !same_bits(&usual, replica);
-        let mut differing: Vec<Whole<'r>> = usual.alternatives().into_iter().filter(odd).collect();
         differing.sort_by_key(Whole::picked);
         let own = usual.picked();
         for replica in &differing {
             let parts: Vec<usize> = replica.picked().into_iter().filter(|p| !own.contains(p)).collect();
             row.ranks.extend(usual.ranks(&parts));
             let judged = Judged::measure(&usual, replica, None, Vec::new());
+            judged.add_by_rank(&mut row.by_rank);
             let mut of = row.clone();
             judged.fill(&mut of, None);
             if row.worst.is_none() || of.max_abs > row.max_abs {
+                of.detail = self.options.details.then(|| Box::new(Detail::of_two(&usual, replica, None)));
                 *row = of;
             }
         }
         row.verdict = Some(Verdict::Different);
         let held: Vec<String> = usual.ranks(&own).iter().map(u32::to_string).collect();
         let text = format!("replicas differ: the others hold what rank {} does", held.join(", "));
-        row.diagnoses.push(Diagnosis::new("replicas", text));
+        row.diagnoses.push(Diagnosis::new(Kind::Replicas, text));
     }
 
     /// A tap of which nobody said how it is placed.
@@ -160,7 +175,7 @@ impl<'r> Look<'_, 'r> {
             }
             _ => "different: sharded or partial?".to_owned(),
         };
-        row.diagnoses.push(Diagnosis::new("seen", text));
+        row.diagnoses.push(Diagnosis::new(Kind::Seen, text));
         for member in gathered.members {
             let whole = Gathered { members: vec![member], head_of: None };
             let whole = whole.assemble(&Placements(Vec::new()), None)?.whole;
@@ -187,7 +202,7 @@ impl<'r> Look<'_, 'r> {
             return;
         }
         let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
-        row.diagnoses.push(Diagnosis::new("missing", format!("no record of rank {}", ranks.join(", "))));
+        row.diagnoses.push(Diagnosis::new(Kind::Missing, format!("no record of rank {}", ranks.join(", "))));
         if row.verdict < Some(Verdict::Missing) {
             row.verdict = Some(Verdict::Missing);
             row.ranks = self.ranks();

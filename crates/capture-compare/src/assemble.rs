@@ -119,6 +119,7 @@ impl Assembler<'_, '_> {
                 let shape = built[0].shape.clone();
                 Ok(Built { node: Node::Sum(built.into_iter().map(|b| b.node).collect()), shape, padded })
             }
+            Sharding::ScaleOf { tap, .. } => Err(Misfit::ScaleOf(tap.clone())),
             Sharding::Shard { axis, cut, size } => {
                 let axis = self.axis(*axis, members, &built[0].shape)?;
                 if axis == 0 && members.iter().any(|m| self.members[*m].headed) {

@@ -1,318 +1,212 @@
 //! Two runs against each other: every logical tensor of the candidate with the reference's.
+//!
+//! Pairs are planned from the headers, measured in any order and in parallel, decided in capture order by the walk, and
+//! explained where they differ. Only measuring and explaining read tensors.
 
 use crate::{
+    detail::Detail,
     exact::same_bits,
-    float::Float,
-    gather::{Fault, Full, Gathered, Tensor, gather},
+    gather::Fault,
     index::{Group, Index},
-    infer::infer,
-    judged::{Judged, Options},
+    judged::Judged,
     layouts::Layouts,
-    pairing::{Pair, pairs},
-    report::{Diagnosis, PlacementFrom, Report, Row},
+    opened::{Opened, Opening, SIDES},
+    options::Options,
+    outcome::{Measurement, Outcome},
+    pairing::{Pair, groups, pairs},
+    payload::same_codes,
+    report::{Diagnosis, Kind, Report, Row},
     run::{FileError, Run},
-    verdict::{Decision, Verdict},
-    whole::Whole,
+    scale::misplaced,
+    variants::variants,
+    verdict::{Verdict, decide},
+    walk::{Decided, walk},
 };
-use capture_core::{Placements, Sharding};
-use std::collections::HashMap;
 
-/// Compares a candidate run with a reference. Rows are measured in parallel and decided in capture order, as what the
-/// taps before were off by is what a tap may be.
+/// Compares a candidate run with a reference.
 #[must_use]
 pub fn compare(reference: &Run, candidate: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
-    let a = Index::new(reference, &str::to_owned);
-    let b = Index::new(candidate, &|tap| layouts.renamed(tap));
-    let pairs = pairs(&a, &b, layouts);
-    let n_bytes = |pair: &Pair| {
-        let sides = pair.groups.iter().zip([&a, &b]);
+    let comparison = Comparison::new(reference, candidate, layouts, options);
+    let all: Vec<usize> = (0..comparison.len()).collect();
+    let outcomes = options.map(&all, |pair| comparison.n_bytes(*pair), |pair| comparison.measure(*pair));
+    let (mut decided, errors) = comparison.walk(outcomes);
+    let explained = options.map(&decided, |_| 0, |decided| comparison.explain(decided));
+    for (decided, found) in decided.iter_mut().zip(explained) {
+        decided.row.diagnoses.extend(found.diagnoses);
+        decided.row.detail = found.detail;
+    }
+    comparison.report(decided, errors)
+}
+
+/// Two runs and the pairs of tensors that are to be compared, in capture order.
+pub struct Comparison<'r> {
+    sides: [Index<'r>; 2],
+    noise: Option<Index<'r>>,
+    layouts: &'r Layouts,
+    options: Options<'r>,
+    pairs: Vec<Pair>,
+}
+
+/// What is to be said of a row beyond its figures.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Explained {
+    /// Findings.
+    pub diagnoses: Vec<Diagnosis>,
+    /// What a page shows, where it is asked for.
+    pub detail: Option<Box<Detail>>,
+}
+
+impl<'r> Comparison<'r> {
+    /// Plans from the headers of the runs.
+    #[must_use]
+    pub fn new(reference: &'r Run, candidate: &'r Run, layouts: &'r Layouts, options: Options<'r>) -> Self {
+        let sides =
+            [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))];
+        let pairs = pairs(&sides[0], &sides[1], layouts);
+        let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
+        Self { sides, noise, layouts, options, pairs }
+    }
+
+    /// How many pairs there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Bytes of a pair's records.
+    #[must_use]
+    pub fn n_bytes(&self, pair: usize) -> u64 {
+        let sides = self.pairs[pair].groups.iter().zip(&self.sides);
         sides.map(|(group, index)| group.as_ref().map_or(0, |group| index.n_bytes(group))).sum()
-    };
-    let outcomes = options.map(&pairs, n_bytes, |pair| Work { indices: [&a, &b], pair, layouts }.run());
-    let mut errors: Vec<FileError> = [reference, candidate].iter().flat_map(|r| r.errors.clone()).collect();
-    let mut noise: HashMap<Option<String>, f64> = HashMap::new();
-    let mut rows = Vec::new();
-    for outcome in outcomes {
-        match outcome {
-            Outcome::Unreadable(error) => {
-                if !errors.iter().any(|e| e.file == error.file && e.reason == error.reason) {
-                    errors.push(error);
-                }
-            }
-            Outcome::Settled(row) => rows.push(*row),
-            Outcome::Measured { row, variants } => rows.push(decide(*row, &variants, &mut noise, options)),
-        }
     }
-    let runs = [reference, candidate].map(|r| r.path.display().to_string());
-    Report::new(runs.to_vec(), errors, rows)
-}
 
-/// What came of a pair.
-enum Outcome {
-    /// A file cannot be read.
-    Unreadable(FileError),
-    /// Nothing to measure: `MISSING` or `LAYOUT`.
-    Settled(Box<Row>),
-    /// Measured, with every replica that differs from its like as one more variant.
-    Measured { row: Box<Row>, variants: Vec<Judged> },
-}
-
-/// The worst of the variants makes the row. Noise carries over from tap to tap of a group: a tap that is not
-/// `DIFFERENT` raises it to its own.
-fn decide(
-    mut row: Row,
-    variants: &[Judged],
-    noise: &mut HashMap<Option<String>, f64>,
-    options: Options<'_>,
-) -> Row {
-    let inherited = noise.get(&row.group).copied();
-    let decisions = variants.iter().map(|v| (v, v.decide(inherited, options.fail_on_nan)));
-    let severity = |d: &Decision| (d.verdict, d.test.map_or(0.0, |t| t.severity));
-    let mut worst: Option<(&Judged, Decision)> = None;
-    let mut ranks = Vec::new();
-    for (variant, decision) in decisions {
-        ranks.extend(variant.ranks(&decision, inherited));
-        if decision.verdict < Verdict::Different && variant.measured.statistics.float.is_some() {
-            let before = noise.entry(row.group.clone()).or_insert(0.0);
-            *before = before.max(decision.noise);
-        }
-        let found = severity(&decision);
-        if worst
-            .as_ref()
-            .is_none_or(|(_, w)| found.partial_cmp(&severity(w)).is_some_and(std::cmp::Ordering::is_gt))
-        {
-            worst = Some((variant, decision));
-        }
+    fn opening(&self, pair: usize) -> Opening<'_, 'r> {
+        let [a, b] = &self.sides;
+        Opening { indices: [a, b], pair: &self.pairs[pair], layouts: self.layouts }
     }
-    let Some((variant, decision)) = worst else { return row };
-    variant.fill(&mut row, inherited);
-    row.test = decision.test;
-    let missing = row.verdict;
-    row.verdict = missing.max(Some(decision.verdict));
-    if row.verdict != missing || missing.is_none() {
-        ranks.sort_unstable();
-        ranks.dedup();
-        row.ranks = ranks;
-    }
-    row
-}
 
-/// The work on one pair.
-struct Work<'w, 'r> {
-    indices: [&'w Index<'r>; 2],
-    pair: &'w Pair,
-    layouts: &'w Layouts,
-}
-
-const SIDES: [&str; 2] = ["reference", "candidate"];
-
-impl<'r> Work<'_, 'r> {
-    fn run(&self) -> Outcome {
-        let mut row = self.pair.row();
-        for (index, side) in self.indices.iter().zip(SIDES) {
-            if let Some(note) = index.restart(&self.pair.firing) {
-                row.diagnoses.push(Diagnosis::new("restart", format!("{side}: {note}")));
+    /// Reads a pair and measures every variant of it.
+    #[must_use]
+    pub fn measure(&self, pair: usize) -> Outcome {
+        let opening = self.opening(pair);
+        let mut row = opening.pair.row();
+        for (index, side) in self.sides.iter().zip(SIDES) {
+            if let Some(note) = index.restart(&opening.pair.firing) {
+                row.diagnoses.push(Diagnosis::new(Kind::Restart, format!("{side}: {note}")));
             }
         }
-        let [Some(a), Some(b)] = &self.pair.groups else {
-            return Outcome::Settled(Box::new(self.missing(row)));
+        let [Some(a), Some(b)] = &opening.pair.groups else {
+            return Outcome::Settled(Box::new(missing(&opening, row)));
         };
-        match self.measure(&mut row, [a, b]) {
-            Ok(variants) => Outcome::Measured { row: Box::new(row), variants },
-            Err(Fault::File(error)) => Outcome::Unreadable(error),
+        let opened = match opening.open(&mut row, [a, b]) {
+            Ok(opened) => opened,
+            Err(Fault::File(error)) => return Outcome::Unreadable(error),
             Err(Fault::Layout(text)) => {
                 row.verdict = Some(Verdict::Layout);
-                row.ranks = self.ranks(1, b);
-                row.diagnoses.push(Diagnosis::new("placement", text));
-                Outcome::Settled(Box::new(row))
+                row.ranks = opening.ranks(1, b);
+                row.diagnoses.push(Diagnosis::new(Kind::Placement, text));
+                return Outcome::Settled(Box::new(row));
             }
-        }
-    }
-
-    /// The row of what is on one side only.
-    fn missing(&self, mut row: Row) -> Row {
-        row.verdict = Some(Verdict::Missing);
-        for (side, group) in self.pair.groups.iter().enumerate() {
-            if let Some(group) = group {
-                row.ranks = self.ranks(side, group);
-                row.diagnoses.push(Diagnosis::new("missing", format!("only the {} has it", SIDES[side])));
-            }
-        }
-        row
-    }
-
-    fn ranks(&self, side: usize, group: &Group) -> Vec<u32> {
-        group.entries.iter().filter_map(|e| self.indices[side].rank(*e)).collect()
-    }
-
-    /// Assembles both sides and measures every variant of them.
-    fn measure(&self, row: &mut Row, groups: [&Group; 2]) -> Result<Vec<Judged>, Fault> {
-        let gathered =
-            [gather(self.indices[0], &groups[0].entries)?, gather(self.indices[1], &groups[1].entries)?];
-        let rows = |side: usize| {
-            let rows = self.indices[side].rows(&self.pair.firing, groups[side], self.layouts);
-            rows.map_err(|text| Fault::Layout(format!("{}: {text}", SIDES[side])))
         };
-        let rows = [rows(0)?, rows(1)?];
-        let (placements, from) = self.placements(&gathered, rows)?;
-        // The side with several ranks is the one whose placement matters.
-        let shown = usize::from(gathered[1].members.len() > 1 || gathered[0].members.len() == 1);
-        row.placement = Some(placements[shown].to_string());
-        row.placement_from = Some(from[shown]);
-        let [a, b] = gathered;
-        let assemble = |side: usize, gathered: Gathered<'r>| {
-            gathered.assemble(&placements[side], rows[side]).map_err(|fault| match fault {
-                Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
-                file => file,
-            })
+        let variants = measured(&mut row, &opened);
+        let floor = self.floor(opening.pair, a);
+        Outcome::Measured(Box::new(Measurement { row, variants, floor }))
+    }
+
+    /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
+    fn floor(&self, pair: &Pair, reference: &Group) -> Option<f64> {
+        let noise = self.noise.as_ref()?;
+        let all = groups(noise, &pair.firing, &pair.said[0], self.layouts);
+        let own = all.iter().find(|g| g.at == reference.at).or(all.first())?;
+        let opening = Opening { indices: [&self.sides[0], noise], pair, layouts: self.layouts };
+        let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
+        let [a, b] = &opened.tensors;
+        if same_bits(a, b) {
+            return Some(0.0);
+        }
+        let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
+        decision.test.map(|_| decision.noise)
+    }
+
+    /// Decides all outcomes, one of each pair in the order of pairs. What could not be read comes as well.
+    #[must_use]
+    pub fn walk(&self, outcomes: Vec<Outcome>) -> (Vec<Decided>, Vec<FileError>) {
+        walk(outcomes, self.options)
+    }
+
+    /// Reads a pair once more, where there is something to be said of it that its figures do not say.
+    #[must_use]
+    pub fn explain(&self, decided: &Decided) -> Explained {
+        let none = Explained::default();
+        let Some(variant) = decided.variant else { return none };
+        if !self.options.details {
+            return none;
+        }
+        let opening = self.opening(decided.pair);
+        let [Some(a), Some(b)] = &opening.pair.groups else { return none };
+        // It could be read before; where it cannot any more, the verdict stands without more words.
+        let Ok(opened) = opening.open(&mut opening.pair.row(), [a, b]) else { return none };
+        let mut pairs = variants(&opened.tensors).pairs;
+        if variant >= pairs.len() {
+            return none;
+        }
+        let [a, b] = pairs.swap_remove(variant);
+        let detail = match decided.row.verdict {
+            Some(Verdict::Identical) => Detail::of_one(&a),
+            _ => Detail::of_two(&a, &b, opened.precision),
         };
-        let tensors = [assemble(0, a)?, assemble(1, b)?];
-        if from == [PlacementFrom::Inferred; 2] {
-            no_replicas([&tensors[0].whole, &tensors[1].whole])
-                .map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
-        }
-        let [a, b] = matched(tensors)?;
-        for (side, placements) in placements.iter().enumerate() {
-            self.note_absent(row, side, groups[side], placements);
-        }
-        let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
-        Ok(variants(row, &a, &b, precision))
+        Explained { diagnoses: Vec::new(), detail: Some(Box::new(detail)) }
     }
 
-    /// The placement of each side: what was said, else what the shapes say.
-    fn placements(
-        &self,
-        gathered: &[Gathered<'r>; 2],
-        rows: [Option<u64>; 2],
-    ) -> Result<([Placements; 2], [PlacementFrom; 2]), Fault> {
-        let [a, b] = self.pair.said.clone().map(|said| said.map_err(Fault::Layout));
-        let said = self.pair.from;
-        Ok(match (a?, b?) {
-            (Some(a), Some(b)) => ([a, b], [said, said]),
-            (None, None) => {
-                let replicas: [&dyn Fn() -> bool; 2] =
-                    [&|| gathered[0].are_replicas(), &|| gathered[1].are_replicas()];
-                let kept = gathered.iter().any(|g| g.head_of == Some(Full::Unknown));
-                let found = infer(&gathered[0].shapes(kept), &gathered[1].shapes(kept), rows, replicas);
-                (found.map_err(Fault::Layout)?, [PlacementFrom::Inferred; 2])
+    /// All rows, and what could not be read.
+    #[must_use]
+    pub fn report(&self, decided: Vec<Decided>, unread: Vec<FileError>) -> Report {
+        let mut errors: Vec<FileError> = self.sides.iter().flat_map(|side| side.run.errors.clone()).collect();
+        for error in unread {
+            if !errors.contains(&error) {
+                errors.push(error);
             }
-            // One tap is placed alike on both sides, as far as its mesh goes.
-            (Some(a), None) => ([a.clone(), a], [said, PlacementFrom::Inferred]),
-            (None, Some(b)) => ([b.clone(), b], [PlacementFrom::Inferred, said]),
-        })
-    }
-
-    /// A replica that is not there although its rank recorded the tap at other times is `MISSING`; the others are
-    /// compared nonetheless.
-    fn note_absent(&self, row: &mut Row, side: usize, group: &Group, placements: &Placements) {
-        if !placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
-            return;
         }
-        let absent = self.indices[side].absent(&self.pair.firing, group);
-        if !absent.is_empty() {
-            let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
-            let text = format!("{}: no record of rank {}", SIDES[side], ranks.join(", "));
-            row.diagnoses.push(Diagnosis::new("missing", text));
-            row.verdict = Some(Verdict::Missing);
-            row.ranks = self.ranks(side, group);
-        }
+        let runs = self.sides.each_ref().map(|side| side.run.path.display().to_string());
+        Report::new(runs.to_vec(), errors, decided.into_iter().map(|d| d.row).collect())
     }
 }
 
-/// What to say where equal shapes alone made replicas of ranks that hold other bits: those of a partial sum look the
-/// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong.
-fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
-    let mut found = None;
-    for (side, whole) in sides.into_iter().enumerate() {
-        let others = whole.alternatives();
-        match others.iter().find(|other| !same_bits(whole, other)) {
-            None if !others.is_empty() => return None,
-            None => {}
-            Some(other) => {
-                let own = |of: &Whole<'_>, not: &Whole<'_>| {
-                    let not = not.picked();
-                    let parts: Vec<usize> = of.picked().into_iter().filter(|p| !not.contains(p)).collect();
-                    of.ranks(&parts).first().copied().unwrap_or_default()
-                };
-                let [a, b] = [own(whole, other), own(other, whole)];
-                found.get_or_insert_with(|| {
-                    format!(
-                        "{}: no placement was given; taken as R, but ranks {a} and {b} differ: is it P? say \
-                         placement=\"P\" at the tap or in --layouts (\"R\" where they are meant to be equal)",
-                        SIDES[side]
-                    )
-                });
-            }
+/// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.
+fn measured(row: &mut Row, opened: &Opened<'_>) -> Vec<Judged> {
+    let [a, b] = &opened.tensors;
+    let found = variants(&opened.tensors);
+    row.diagnoses.extend(found.notes);
+    let mut twins = found.twins;
+    let judge = |[a, b]: &[_; 2]| Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
+    let judged: Vec<Judged> = found.pairs.iter().map(judge).collect();
+    let codes = match &judged[0].measured {
+        measured if measured.identical => {
+            (!same_codes(a, b)).then(|| "the values are equal, their codes are not".to_owned())
         }
+        measured => measured.codes.map(|codes| codes.text(a.len())),
+    };
+    row.diagnoses.extend(codes.map(|text| Diagnosis::new(Kind::Codes, text)));
+    if opened.are_scales && judged.iter().any(|v| !v.measured.identical) {
+        row.diagnoses.extend(misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
     }
-    found
+    judged
 }
 
-/// Both sides cut to the rows that both kept, if their shapes and dtypes can be compared.
-fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
-    let (mut whole_a, mut whole_b) = (a.whole, b.whole);
-    if a.head_of.is_some() || b.head_of.is_some() {
-        let kept = [&whole_a, &whole_b].map(|w| w.shape.first().copied().unwrap_or(0));
-        let full = [a.head_of.unwrap_or(Full::Rows(kept[0])), b.head_of.unwrap_or(Full::Rows(kept[1]))];
-        if let [Full::Rows(a), Full::Rows(b)] = full
-            && a != b
-        {
-            return Err(Fault::Layout(format!("expected as many rows on both sides, found {a} and {b}")));
-        }
-        let rows = kept[0].min(kept[1]);
-        (whole_a, whole_b) = (whole_a.first_rows(rows), whole_b.first_rows(rows));
-    }
-    if whole_a.shape != whole_b.shape {
-        let text =
-            format!("expected one shape, found {:?} and {:?} (candidate)", whole_a.shape, whole_b.shape);
-        return Err(Fault::Layout(text));
-    }
-    // Assembling made sure that every part of a side has the dtype of the first.
-    if let (Some(a), Some(b)) = (whole_a.parts.first(), whole_b.parts.first()) {
-        let both_float = a.float().is_some() && b.float().is_some();
-        if (a.dtype != b.dtype && !both_float) || a.complex != b.complex {
-            let text = format!(
-                "expected dtypes that can be compared, found {:?} and {:?} (candidate)",
-                a.dtype, b.dtype
-            );
-            return Err(Fault::Layout(text));
+/// The row of what is on one side only.
+fn missing(opening: &Opening<'_, '_>, mut row: Row) -> Row {
+    row.verdict = Some(Verdict::Missing);
+    for (side, group) in opening.pair.groups.iter().enumerate() {
+        if let Some(group) = group {
+            row.ranks = opening.ranks(side, group);
+            row.diagnoses.push(Diagnosis::new(Kind::Missing, format!("only the {} has it", SIDES[side])));
         }
     }
-    Ok([whole_a, whole_b])
-}
-
-/// The pair as the first replicas have it, and once more for every replica of either side that holds other bits.
-fn variants(row: &mut Row, a: &Whole<'_>, b: &Whole<'_>, precision: Option<Float>) -> Vec<Judged> {
-    let mut twins = Vec::new();
-    let mut others = Vec::new();
-    for (side, whole) in [a, b].into_iter().enumerate() {
-        let picked = whole.picked();
-        for other in whole.alternatives() {
-            let parts = other.picked();
-            if same_bits(whole, &other) {
-                if side == 1 {
-                    twins.push(parts);
-                }
-                continue;
-            }
-            let only = |of: &[usize], not: &[usize]| {
-                let parts: Vec<usize> = of.iter().copied().filter(|p| !not.contains(p)).collect();
-                whole.ranks(&parts).iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-            };
-            let text = format!(
-                "{}: rank {} does not hold what rank {} does",
-                SIDES[side],
-                only(&parts, &picked),
-                only(&picked, &parts)
-            );
-            row.diagnoses.push(Diagnosis::new("replicas", text));
-            others.push((side, other));
-        }
-    }
-    let mut all = vec![Judged::measure(a, b, precision, twins)];
-    for (side, other) in others {
-        let (a, b) = if side == 0 { (&other, b) } else { (a, &other) };
-        all.push(Judged::measure(a, b, precision, Vec::new()));
-    }
-    all
+    row
 }

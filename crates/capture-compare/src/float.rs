@@ -1,9 +1,10 @@
 //! The floating-point formats of the file format: how finely each resolves, and where a value stands on its line.
 
 use capture_core::Dtype;
+use serde::{Deserialize, Serialize};
 
 /// A binary floating-point format, by what a comparison needs of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Float {
     /// Bits of the significand, the implied one included.
     pub precision: u32,

@@ -104,12 +104,8 @@ impl<'r> Gathered<'r> {
 
     /// Whether all ranks hold the same bytes.
     pub(crate) fn are_replicas(&self) -> bool {
-        fn bytes<'m>(m: &'m Member<'_>) -> &'m [u8] {
-            m.part.bytes(0, m.part.len())
-        }
         let Some((first, rest)) = self.members.split_first() else { return true };
-        let first_bytes = bytes(first);
-        rest.iter().all(|m| m.part.dtype == first.part.dtype && bytes(m) == first_bytes)
+        rest.iter().all(|m| m.part == first.part)
     }
 
     /// The logical tensor under a placement, of which the layouts file says that `rows` are valid.

@@ -2,42 +2,15 @@
 
 use crate::{
     float::Float,
-    report::{Row, Worst},
+    report::{RankError, Row, Worst},
     statistics::Statistics,
     verdict::{self, Decision, Measured, Verdict},
     whole::Whole,
 };
-use rayon::prelude::*;
-
-/// How to compare.
-#[derive(Clone, Copy, Default)]
-pub struct Options<'p> {
-    /// NaN at the same place on both sides is `DIFFERENT`.
-    pub fail_on_nan: bool,
-    /// Called after each row, from any thread, with the bytes of its records.
-    pub progress: Option<&'p (dyn Fn(u64) + Sync)>,
-}
-
-impl Options<'_> {
-    /// Does the work on all items in parallel, reporting how many bytes each was.
-    pub(crate) fn map<T: Sync, R: Send>(
-        &self,
-        items: &[T],
-        n_bytes: impl Fn(&T) -> u64 + Sync,
-        work: impl Fn(&T) -> R + Sync,
-    ) -> Vec<R> {
-        let one = |item| {
-            let result = work(item);
-            if let Some(progress) = self.progress {
-                progress(n_bytes(item));
-            }
-            result
-        };
-        items.par_iter().map(one).collect()
-    }
-}
+use serde::{Deserialize, Serialize};
 
 /// A pair of tensors, measured, with what is needed to write its row without reading the tensors again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Judged {
     pub(crate) measured: Measured,
     worst: Option<Worst>,
@@ -49,6 +22,8 @@ pub(crate) struct Judged {
     twins: Vec<Vec<usize>>,
     /// Global ranks by part.
     ranks: Vec<Option<u32>>,
+    /// Whether every number is one part's.
+    is_parted: bool,
 }
 
 impl Judged {
@@ -68,7 +43,35 @@ impl Judged {
             picked: candidate.picked(),
             twins,
             ranks: candidate.parts.iter().map(|p| p.rank).collect(),
+            is_parted: !candidate.has_sum(),
         }
+    }
+
+    /// The errors of each rank's part, in addition to those of other variants of the row.
+    pub(crate) fn add_by_rank(&self, by_rank: &mut Vec<RankError>) {
+        let s = &self.measured.statistics;
+        let has_units = self.is_parted && s.float.is_some() && s.finite > 0;
+        let parts = self.picked.iter().map(|part| (*part, *part));
+        // A part that holds the bits of one that was read has its errors.
+        let replaced = |twin: &[usize]| self.picked.iter().copied().find(|p| !twin.contains(p));
+        let twins = self.twins.iter().flat_map(|twin| {
+            let of = replaced(twin);
+            twin.iter().filter(|p| !self.picked.contains(p)).filter_map(move |p| Some((*p, of?)))
+        });
+        for (part, of) in parts.chain(twins).filter(|_| self.is_parted) {
+            let Some(rank) = self.ranks[part] else { continue };
+            let error = s.parts.get(of).copied().unwrap_or_default();
+            let found = |x: f64| (has_units && error.class_changes == 0).then_some(x);
+            let [max_units, row_units] = [error.max_units, error.row_units].map(found);
+            match by_rank.iter_mut().find(|e| e.rank == rank) {
+                Some(known) => {
+                    known.max_units = known.max_units.zip(max_units).map(|(a, b)| a.max(b));
+                    known.row_units = known.row_units.zip(row_units).map(|(a, b)| a.max(b));
+                }
+                None => by_rank.push(RankError { rank, max_units, row_units }),
+            }
+        }
+        by_rank.sort_unstable_by_key(|e| e.rank);
     }
 
     /// Decides after taps with the noise `inherited`.
@@ -115,28 +118,5 @@ impl Judged {
 /// The first element whose class differs, else the one with the largest error, if any has one.
 fn worst(reference: &Whole<'_>, candidate: &Whole<'_>, s: &Statistics) -> Option<Worst> {
     let at = s.class_change.or(s.differs.then_some(s.max_abs.1))?;
-    let value = |whole: &Whole<'_>| {
-        let mut value = [0.0];
-        whole.read(at, &mut value);
-        value[0]
-    };
-    let mut rest = at;
-    let mut index: Vec<u64> = candidate
-        .shape
-        .iter()
-        .rev()
-        .map(|d| {
-            let i = rest % d;
-            rest /= d;
-            i
-        })
-        .collect();
-    index.reverse();
-    let ranks = candidate.ranks(&candidate.owners(at));
-    Some(Worst {
-        index,
-        reference: value(reference),
-        candidate: value(candidate),
-        rank: ranks.first().copied(),
-    })
+    Some(Worst::at(reference, candidate, at))
 }

@@ -102,6 +102,39 @@ pub enum Misfit {
         /// Shape.
         shape: Vec<u64>,
     },
+    /// A transform does not fit the record, or what it takes of other taps.
+    #[error("{transform}: expected {expected}, found {found}")]
+    Transform {
+        /// The transform as written.
+        transform: String,
+        /// What it needs.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// Block scales without the tensor that they are of.
+    #[error("scale_of: expected tap {0:?} beside its scales, found none")]
+    ScaleOf(String),
+    /// A rank's scales are not as many as its part has blocks.
+    #[error("expected scales {expected:?} of its part {part:?}, found {found:?}")]
+    Scales {
+        /// Scales that its part needs.
+        expected: Vec<u64>,
+        /// Shape of its part.
+        part: Vec<u64>,
+        /// Scales there.
+        found: Vec<u64>,
+    },
+    /// Scales that no rank holds.
+    #[error("dim {axis}: expected scales {from} to {to} on some rank, found none")]
+    Unscaled {
+        /// Dim.
+        axis: usize,
+        /// First of them.
+        from: u64,
+        /// Behind the last.
+        to: u64,
+    },
     /// Only the first rows of each slice were kept, which leaves gaps.
     #[error("dim 0 is sharded and only its first rows were kept (head=N): the slices do not join")]
     Headed,

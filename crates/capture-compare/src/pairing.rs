@@ -5,7 +5,7 @@ use crate::{
     layouts::Layouts,
     report::{PlacementFrom, Row},
 };
-use capture_core::Placements;
+use capture_core::{Placements, Sharding};
 use std::collections::BTreeSet;
 
 /// The placement that was said of a firing, if any was; the text that is none.
@@ -37,15 +37,23 @@ impl Pair {
 
 /// The placement said of a firing, and who said so: the layouts file before the capture calls.
 pub(crate) fn said(index: &Index<'_>, firing: &Firing, layouts: &Layouts) -> (Said, PlacementFrom) {
-    match layouts.of(&firing.tap).and_then(|t| t.placement.clone()) {
+    match layouts.placement(&firing.tap) {
         Some(placement) => (Ok(Some(placement)), PlacementFrom::Layouts),
         None => (index.captured_placement(index.entries(firing)), PlacementFrom::Capture),
     }
 }
 
-/// The groups of a firing under the placement said.
-pub(crate) fn groups(index: &Index<'_>, firing: &Firing, said: &Said) -> Vec<Group> {
-    let over: Vec<&str> = match said {
+/// The groups of a firing under the placement said. Scales are on the ranks that the tensor is on that they are of.
+pub(crate) fn groups(index: &Index<'_>, firing: &Firing, said: &Said, layouts: &Layouts) -> Vec<Group> {
+    let scaled = match said {
+        Ok(Some(placements)) => placements.0.iter().find_map(|p| match &p.sharding {
+            Sharding::ScaleOf { tap, .. } => Some(Firing { tap: tap.clone(), ..firing.clone() }),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let said = scaled.map_or_else(|| said.clone(), |of| self::said(index, &of, layouts).0);
+    let over: Vec<&str> = match &said {
         Ok(Some(placements)) => placements.0.iter().map(|p| p.over.as_str()).collect(),
         _ => vec!["tp"],
     };
@@ -75,8 +83,8 @@ fn pairs_of(reference: &Index<'_>, candidate: &Index<'_>, layouts: &Layouts, fir
     let (of_candidate, from) = said(candidate, firing, layouts);
     // One tap is placed alike on both sides.
     let either = |own: &Said, other: &Said| if matches!(own, Ok(None)) { other.clone() } else { own.clone() };
-    let a = groups(reference, firing, &either(&of_reference, &of_candidate));
-    let b = groups(candidate, firing, &either(&of_candidate, &of_reference));
+    let a = groups(reference, firing, &either(&of_reference, &of_candidate), layouts);
+    let b = groups(candidate, firing, &either(&of_candidate, &of_reference), layouts);
     let pair = |label: Option<String>, groups| Pair {
         firing: firing.clone(),
         label,

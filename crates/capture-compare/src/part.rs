@@ -1,24 +1,54 @@
 //! What one rank recorded, as numbers: the leaf of every logical tensor.
 
+mod packed;
+mod scaled;
+mod view;
+
+pub(crate) use self::{
+    packed::{Along, Nibbles, Packed},
+    scaled::{Blocks, Global, Scaled, Zero},
+    view::Strided,
+};
+
+use self::view::View;
 use crate::{decode::decode_into, float::Float};
 use capture_core::Dtype;
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
-/// One record's numbers. A complex tensor is one of real numbers with a last dimension of 2 more. The packed dtypes
-/// (`F4`, `F6_*`) are widened to `F32`, which holds them exactly, so that every element has an address.
+/// One record's numbers. A complex tensor is one of real numbers with a last dimension of 2 more.
 #[derive(Debug, Clone)]
 pub struct Part<'a> {
     /// Global rank it comes from.
     pub rank: Option<u32>,
-    /// Dtype as recorded.
+    /// Dtype as recorded; `F32` of what was dequantised.
     pub dtype: Dtype,
     /// Whether the last dimension of `shape` is real and imaginary part.
     pub complex: bool,
     /// Shape in numbers.
     pub shape: Vec<u64>,
-    /// Dtype of `bytes`.
-    stored: Dtype,
-    bytes: Cow<'a, [u8]>,
+    numbers: Numbers<'a>,
+}
+
+/// Where the numbers are. Whatever is not stored number by number is decoded where it is read, so that a packed or
+/// quantised tensor takes no more memory than its record.
+#[derive(Debug, Clone, PartialEq)]
+enum Numbers<'a> {
+    /// Of whole bytes, one after the other in C order.
+    Stored { dtype: Dtype, bytes: Cow<'a, [u8]> },
+    /// Several in a byte or word.
+    Packed(Packed<'a>),
+    /// Codes with scales.
+    Scaled(Arc<Scaled<'a>>),
+    /// Those of a part that is not stored number by number, in another order.
+    View(Arc<View<'a>>),
+}
+
+/// Whether both hold the same numbers, bit by bit and made alike, on whatever ranks.
+impl PartialEq for Part<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let is = |part: &Self| (part.dtype, part.complex);
+        is(self) == is(other) && self.shape == other.shape && self.numbers == other.numbers
+    }
 }
 
 /// A record whose bytes do not fit its shape, or an encoding this version does not know.
@@ -56,83 +86,195 @@ impl<'a> Part<'a> {
         if expected != Some(bytes.len() as u64) {
             return Err(PartError::Length { dtype, shape: shape.to_vec(), expected, found: bytes.len() });
         }
-        let mut part = Self { rank, dtype, complex: false, shape: shape.to_vec(), stored: dtype, bytes };
+        let (mut complex, mut stored, mut shape) = (false, dtype, shape.to_vec());
         match encoding {
             None => {}
-            Some("complex128") if dtype == Dtype::F64 && shape.last() == Some(&2) => part.complex = true,
+            Some("complex128") if dtype == Dtype::F64 && shape.last() == Some(&2) => complex = true,
             Some(other) => return Err(PartError::Encoding(other.to_owned())),
         }
         if dtype == Dtype::C64 {
-            (part.complex, part.stored) = (true, Dtype::F32);
-            part.shape.push(2);
+            (complex, stored) = (true, Dtype::F32);
+            shape.push(2);
         }
-        if !dtype.bitsize().is_multiple_of(8) {
-            let mut numbers = vec![0.0; numel.map_or(0, |n| n as usize)];
-            decode_into(dtype, &part.bytes, &mut numbers);
-            part.bytes = numbers.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect::<Vec<u8>>().into();
-            part.stored = Dtype::F32;
-        }
-        Ok(part)
+        let numbers = match dtype.bitsize().is_multiple_of(8) {
+            true => Numbers::Stored { dtype: stored, bytes },
+            false => Numbers::Packed(Packed::Floats { dtype, bytes }),
+        };
+        Ok(Self { rank, dtype, complex, shape, numbers })
     }
 
-    /// The floating-point format of the numbers as recorded; `None` for integers and booleans.
+    /// 4-bit integers of that shape.
+    pub(crate) fn nibbles(rank: Option<u32>, shape: Vec<u64>, nibbles: Nibbles<'a>) -> Self {
+        let numbers = Numbers::Packed(Packed::Nibbles(nibbles));
+        Self { rank, dtype: Dtype::U8, complex: false, shape, numbers }
+    }
+
+    /// Dequantised numbers, of the shape of their codes.
+    pub(crate) fn scaled(scaled: Scaled<'a>) -> Self {
+        let (rank, shape) = (scaled.codes.rank, scaled.codes.shape.clone());
+        Self { rank, dtype: Dtype::F32, complex: false, shape, numbers: Numbers::Scaled(Arc::new(scaled)) }
+    }
+
+    /// The numbers at those places, which exist, in C order of that shape. Stored ones are copied, as only then their
+    /// bytes can be compared; others are read through the view.
+    pub(crate) fn rearranged(self, at: Strided, shape: Vec<u64>) -> Self {
+        let Numbers::Stored { dtype, bytes } = self.numbers else {
+            return Self { shape, ..self.viewed(at) };
+        };
+        let item = dtype.bitsize() / 8;
+        let bytes = match (at.stretch(), bytes) {
+            (Some((from, to)), Cow::Borrowed(bytes)) => {
+                Cow::Borrowed(&bytes[from as usize * item..to as usize * item])
+            }
+            (_, bytes) => at.copy(&bytes, item).into(),
+        };
+        Self { shape, numbers: Numbers::Stored { dtype, bytes }, ..self }
+    }
+
+    /// The same numbers in C order under a shape that holds as many.
+    pub(crate) fn reshaped(self, shape: Vec<u64>) -> Self {
+        Self { shape, ..self }
+    }
+
+    fn viewed(self, at: Strided) -> Self {
+        let (rank, dtype, complex, shape) = (self.rank, self.dtype, self.complex, self.shape.clone());
+        Self { rank, dtype, complex, shape, numbers: Numbers::View(Arc::new(View { of: self, at })) }
+    }
+
+    /// The bytes of the record taken for numbers of another dtype and shape that fills them; `None` where it is not
+    /// stored number by number.
+    pub(crate) fn reinterpreted(self, dtype: Dtype, shape: Vec<u64>) -> Option<Self> {
+        match self.numbers {
+            Numbers::Stored { bytes, .. } => Self::new(self.rank, dtype, &shape, None, bytes).ok(),
+            Numbers::Packed(Packed::Floats { bytes, .. }) => {
+                Self::new(self.rank, dtype, &shape, None, bytes).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// The record's bytes, where it is as it was recorded or rearranged.
+    pub(crate) fn into_bytes(self) -> Option<Cow<'a, [u8]>> {
+        match self.numbers {
+            Numbers::Stored { bytes, .. } => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The codes of quantised numbers, without their scales; the part itself where there are none.
+    #[must_use]
+    pub fn codes(&self) -> Self {
+        match &self.numbers {
+            Numbers::Scaled(scaled) => scaled.codes.clone(),
+            Numbers::View(view) if view.of.is_quantised() => {
+                Self { shape: self.shape.clone(), ..view.of.codes().viewed(view.at.clone()) }
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// Whether they are codes with scales.
+    #[must_use]
+    pub fn is_quantised(&self) -> bool {
+        match &self.numbers {
+            Numbers::Scaled(_) => true,
+            Numbers::View(view) => view.of.is_quantised(),
+            Numbers::Stored { .. } | Numbers::Packed(_) => false,
+        }
+    }
+
+    /// The format of the scales of quantised numbers.
+    #[must_use]
+    pub fn scale_float(&self) -> Option<Float> {
+        match &self.numbers {
+            Numbers::Scaled(scaled) => scaled.scale.float(),
+            Numbers::View(view) => view.of.scale_float(),
+            Numbers::Stored { .. } | Numbers::Packed(_) => None,
+        }
+    }
+
+    /// Whether the numbers are stored one by one, so that they have [`bytes`](Self::bytes).
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        matches!(self.numbers, Numbers::Stored { .. })
+    }
+
+    /// The floating-point format whose roundoff the numbers have: as recorded, or that of quantised codes. `None` for
+    /// integers and booleans.
     #[must_use]
     pub fn float(&self) -> Option<Float> {
-        Float::of(self.dtype)
+        match &self.numbers {
+            Numbers::Scaled(scaled) => Some(scaled.float()),
+            Numbers::View(view) => view.of.float(),
+            Numbers::Stored { .. } | Numbers::Packed(Packed::Floats { .. }) => Float::of(self.dtype),
+            Numbers::Packed(Packed::Nibbles(_)) => None,
+        }
     }
 
     /// How many numbers there are.
     #[must_use]
     pub fn len(&self) -> u64 {
-        (self.bytes.len() / self.item()) as u64
+        product(&self.shape)
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
-    /// Bytes of one number.
+    /// Bytes of one number that is [stored](Self::is_stored).
     #[must_use]
     pub fn item(&self) -> usize {
-        self.stored.bitsize() / 8
+        match &self.numbers {
+            Numbers::Stored { dtype, .. } => dtype.bitsize() / 8,
+            _ => 1,
+        }
     }
 
-    /// The bytes of the numbers `from..to`, in C order.
+    /// The bytes of the numbers `from..to`, in C order; none where they are not [stored](Self::is_stored).
     #[must_use]
     pub fn bytes(&self, from: u64, to: u64) -> &[u8] {
-        &self.bytes[from as usize * self.item()..to as usize * self.item()]
+        match &self.numbers {
+            Numbers::Stored { bytes, .. } => &bytes[from as usize * self.item()..to as usize * self.item()],
+            _ => &[],
+        }
     }
 
-    /// How many of the numbers `from..to` are NaN.
-    #[must_use]
-    pub fn count_nan(&self, from: u64, to: u64) -> u64 {
-        let bytes = self.bytes(from, to);
-        // The formats of most captures by their bits, as this runs over every identical tensor.
-        let halves = |infinity: u16| {
-            let halves = bytes.as_chunks().0.iter();
-            halves.filter(|b| u16::from_le_bytes(**b) & 0x7fff > infinity).count() as u64
-        };
-        match self.stored {
-            Dtype::BF16 => halves(0x7f80),
-            Dtype::F16 => halves(0x7c00),
-            Dtype::F32 => {
-                let words = bytes.as_chunks().0.iter();
-                words.filter(|b| u32::from_le_bytes(**b) & 0x7fff_ffff > 0x7f80_0000).count() as u64
-            }
-            _ => {
-                let mut numbers = vec![0.0; (to - from) as usize];
-                self.read(from, &mut numbers);
-                numbers.iter().filter(|x| x.is_nan()).count() as u64
-            }
+    /// The dtype and bytes of the numbers `from..to`, where they are stored one by one.
+    pub(crate) fn stored(&self, from: u64, to: u64) -> Option<(Dtype, &[u8])> {
+        match &self.numbers {
+            Numbers::Stored { dtype, .. } => Some((*dtype, self.bytes(from, to))),
+            _ => None,
         }
     }
 
     /// The numbers from `from` on, as many as `out` holds.
     pub fn read(&self, from: u64, out: &mut [f64]) {
-        decode_into(self.stored, self.bytes(from, from + out.len() as u64), out);
+        match &self.numbers {
+            Numbers::Stored { dtype, .. } => {
+                decode_into(*dtype, self.bytes(from, from + out.len() as u64), out);
+            }
+            Numbers::Packed(packed) => packed.read(from, out),
+            Numbers::Scaled(scaled) => scaled.read(from, out),
+            Numbers::View(view) => view.read(from, out, |part, from, out| part.read(from, out)),
+        }
     }
+
+    /// For each number the smallest step of its quantisation, in its own roundings; zero where it is not quantised.
+    pub fn read_terms(&self, from: u64, out: &mut [f64]) {
+        match &self.numbers {
+            Numbers::Scaled(scaled) => scaled.read_terms(from, out),
+            Numbers::View(view) => view.read(from, out, |part, from, out| part.read_terms(from, out)),
+            Numbers::Stored { .. } | Numbers::Packed(_) => out.fill(0.0),
+        }
+    }
+}
+
+/// How many numbers these dims make. Those of a tensor with numbers, which are all stored, fit; those beside a dim of 0
+/// may be anything, and nothing is read by their product.
+pub(crate) fn product(dims: &[u64]) -> u64 {
+    if dims.contains(&0) { 0 } else { dims.iter().fold(1, |n, d| n.saturating_mul(*d)) }
 }
 
 #[cfg(test)]
@@ -158,12 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn packed_numbers_have_an_address_each() {
+    fn packed_numbers_are_decoded_where_they_are_read() {
         // Two elements share a byte, the first in the low half: 0x2 is 1.0, 0x9 is -0.5.
         let part = part(Dtype::F4, &[2], None, &[0x92]).unwrap();
         let mut out = [0.0; 1];
         part.read(1, &mut out);
-        assert_eq!((out, part.item()), ([-0.5], 4));
+        assert_eq!((out, part.is_stored()), ([-0.5], false));
         assert_eq!(part.float().unwrap().precision, 2);
     }
 

@@ -1,10 +1,12 @@
 //! What a comparison found, as docs/format.md writes it down.
 
+pub use crate::element::Worst;
 use crate::{
+    detail::Detail,
     run::FileError,
     verdict::{Test, Verdict},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A comparison's findings.
@@ -26,7 +28,7 @@ pub struct Report {
 }
 
 /// Where two runs part.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
     /// Tap, as the reference calls it.
     pub tap: String,
@@ -39,7 +41,7 @@ pub struct Divergence {
 }
 
 /// One logical tensor, compared.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Tap, as the reference calls it.
     pub tap: String,
@@ -82,16 +84,32 @@ pub struct Row {
     pub nan: u64,
     /// Places that are NaN on both sides.
     pub both_nan: u64,
+    /// The errors of each rank's part, where a number is one rank's: not in a sum.
+    pub by_rank: Vec<RankError>,
     /// The first element whose class differs, else the one with the largest error.
     pub worst: Option<Worst>,
     /// Noise of the taps before, in this tap's rounding units.
     pub inherited_units: Option<f64>,
     /// What is to be said of it.
     pub diagnoses: Vec<Diagnosis>,
+    /// What a page shows beside, where it was asked for.
+    #[serde(skip)]
+    pub detail: Option<Box<Detail>>,
+}
+
+/// The errors of one rank's part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankError {
+    /// Global rank of the candidate.
+    pub rank: u32,
+    /// Largest error in rounding units; `None` where there are none, as of integers.
+    pub max_units: Option<f64>,
+    /// Largest rms of the part's piece of a row, of at least 16 numbers.
+    pub row_units: Option<f64>,
 }
 
 /// Who said how a tensor is placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlacementFrom {
     /// The capture call.
@@ -102,28 +120,36 @@ pub enum PlacementFrom {
     Inferred,
 }
 
-/// One element on both sides.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Worst {
-    /// Its place in the logical tensor; the last one is 0 or 1 for the real or imaginary part of a complex number.
-    pub index: Vec<u64>,
-    /// The reference's value.
-    pub reference: f64,
-    /// The candidate's value.
-    pub candidate: f64,
-    /// Global rank of the candidate that holds it, the first where several do.
-    pub rank: Option<u32>,
+/// What kind of finding a [`Diagnosis`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A declared placement is not what is there.
+    Placement,
+    /// A side, or a rank, has no record.
+    Missing,
+    /// Replicas hold different bits.
+    Replicas,
+    /// Two processes of one rank recorded the same firing.
+    Restart,
+    /// What is there, where nothing can be compared.
+    Seen,
+    /// What the codes of quantised tensors say beside their values.
+    Codes,
+    /// A rank holds another rank's slice.
+    RankOrder,
 }
 
 /// A finding beside the verdict.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// What kind: `placement`, `missing`, `replicas`, `restart`, `seen`.
-    pub kind: &'static str,
+    /// What kind.
+    pub kind: Kind,
     /// In words.
     pub text: String,
-    /// The numbers of the fit.
-    pub fit: Option<f64>,
+    /// The numbers of the fit, none where nothing was fitted.
+    pub fit: Vec<f64>,
     /// A placement to try.
     pub suggest: Option<String>,
 }
@@ -131,8 +157,8 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// A finding in words.
     #[must_use]
-    pub fn new(kind: &'static str, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), fit: None, suggest: None }
+    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), fit: Vec::new(), suggest: None }
     }
 }
 
@@ -219,7 +245,7 @@ mod tests {
                 r#""rows":[{"tap":"q","step":0,"call":0,"group":null,"verdict":"DIFFERENT","placement":null,"#,
                 r#""placement_from":null,"test":null,"ranks":[1],"n":0,"padded":0,"max_units":null,"row_units":null,"#,
                 r#""rel_l2":null,"max_abs":null,"max_ulp":null,"cosine":null,"slope":null,"nan":0,"both_nan":0,"#,
-                r#""worst":null,"inherited_units":null,"diagnoses":[]}]}"#
+                r#""by_rank":[],"worst":null,"inherited_units":null,"diagnoses":[]}]}"#
             )
         );
     }

@@ -22,7 +22,7 @@ pub enum Access {
 }
 
 /// A file, or a part of it, that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{reason}: {}", file.display())]
 pub struct FileError {
     /// Which file.

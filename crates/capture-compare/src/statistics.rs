@@ -1,9 +1,10 @@
 //! How two logical tensors differ, in numbers. [`crate::measure`] finds them, [`crate::verdict`] judges them.
 
 use crate::float::Float;
+use serde::{Deserialize, Serialize};
 
 /// How two tensors of one shape differ.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Statistics {
     /// Places that are finite on both sides.
     pub finite: u64,
@@ -58,7 +59,7 @@ pub struct Statistics {
 }
 
 /// The upper end of many magnitudes by two order statistics.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
     /// k.
     pub k: usize,
@@ -73,7 +74,7 @@ pub struct Tail {
 }
 
 /// Rows cut into pieces of m/16 numbers, at least 8.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pieces {
     /// Rms of q over each.
     pub rms: Vec<f64>,
@@ -82,7 +83,7 @@ pub struct Pieces {
 }
 
 /// A row, column, block or group of q.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Root mean square.
     pub rms: f64,
@@ -91,7 +92,7 @@ pub struct Line {
 }
 
 /// What a part of the candidate contributes.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct PartError {
     /// Largest |q|.
     pub max_units: f64,
@@ -99,6 +100,17 @@ pub struct PartError {
     pub row_units: f64,
     /// Places whose class differs.
     pub class_changes: u64,
+}
+
+/// λ, the tensor's own noise: the median rms of rows, or of columns where that is smaller, or of pieces where rows are few.
+pub(crate) fn lambda(rows: &[Line], columns: &[Line], pieces: Option<&Pieces>) -> f64 {
+    let rms = |lines: &[Line]| median(lines.iter().map(|l| l.rms)).unwrap_or(0.0);
+    let by_rows = rms(rows);
+    match pieces {
+        Some(pieces) => by_rows.min(median(pieces.rms.iter().copied()).unwrap_or(by_rows)),
+        None if rows.len() < 4 => by_rows,
+        None => by_rows.min(rms(columns)),
+    }
 }
 
 /// The median, the mean of the middle two where there are two.

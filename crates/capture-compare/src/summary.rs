@@ -43,12 +43,21 @@ pub struct Finite {
     pub rms: f64,
     /// Largest magnitude.
     pub absmax: f64,
-    /// How many lie in each of [`BINS`] equal parts from `min` to `max`; all in the first where those are equal.
-    pub histogram: [u64; BINS],
+    /// How many lie in each of equal parts, [`BINS`] from `min` to `max` unless other ones were asked for; all in the
+    /// first where those are equal.
+    pub histogram: Vec<u64>,
 }
 
 /// Parts of a histogram.
 pub const BINS: usize = 16;
+
+impl Summary {
+    /// How many numbers are finite.
+    #[must_use]
+    pub fn n_finite(&self) -> u64 {
+        self.n - self.nan - self.pos_inf - self.neg_inf
+    }
+}
 
 /// How many of the first numbers are kept.
 pub const FIRST: usize = 8;
@@ -60,10 +69,25 @@ const CHUNK: usize = 3 << 18;
 
 /// Reads a record and sums it up.
 pub fn summarise(run: &Run, entry: &Entry) -> Result<Summary, FileError> {
+    let each = |take: &mut dyn FnMut(&[f64])| for_each_chunk(run, entry, take);
+    let mut summary = classes(&each)?;
+    let n = summary.n_finite();
+    if let Some(found) = &mut summary.finite {
+        let range = (found.min, found.max);
+        spread(&each, found, range, n, BINS)?;
+    }
+    Ok(summary)
+}
+
+/// Hands over all numbers, in chunks that are whole blocks but for the last; called once for each pass.
+pub(crate) type Chunks<'c, E> = &'c dyn Fn(&mut dyn FnMut(&[f64])) -> Result<(), E>;
+
+/// The first pass: classes, extremes and first numbers. Of the finite numbers only those are there.
+pub(crate) fn classes<E>(each: Chunks<'_, E>) -> Result<Summary, E> {
     let mut summary =
         Summary { n: 0, nan: 0, pos_inf: 0, neg_inf: 0, zero: 0, finite: None, first: Vec::new() };
     let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
-    for_each_chunk(run, entry, |numbers| {
+    each(&mut |numbers| {
         let missing = FIRST - summary.first.len();
         summary.first.extend(numbers.iter().take(missing));
         summary.n += numbers.len() as u64;
@@ -81,34 +105,42 @@ pub fn summarise(run: &Run, entry: &Entry) -> Result<Summary, FileError> {
             }
         }
     })?;
-    let n_finite = summary.n - summary.nan - summary.pos_inf - summary.neg_inf;
-    if n_finite > 0 {
-        summary.finite = Some(finite(run, entry, min, max, n_finite as f64)?);
+    if min <= max {
+        let absmax = max.max(-min);
+        summary.finite = Some(Finite { min, max, mean: 0.0, rms: 0.0, absmax, histogram: Vec::new() });
     }
     Ok(summary)
 }
 
-fn finite(run: &Run, entry: &Entry, min: f64, max: f64, n: f64) -> Result<Finite, FileError> {
-    let absmax = max.max(-min);
-    let scale = power_of_two_near(absmax);
-    let (low, width) = (min / scale, max / scale - min / scale);
-    let per_bin = if width > 0.0 { BINS as f64 / width } else { 0.0 };
-    let (mut sum, mut squares, mut histogram) = (Pairwise::default(), Pairwise::default(), [0; BINS]);
-    for_each_chunk(run, entry, |numbers| {
+/// The second pass: mean, rms and histogram over `bins` parts of a range, of `n` finite numbers.
+pub(crate) fn spread<E>(
+    each: Chunks<'_, E>,
+    found: &mut Finite,
+    (low, high): (f64, f64),
+    n: u64,
+    bins: usize,
+) -> Result<(), E> {
+    let scale = power_of_two_near(found.absmax);
+    let (low, width) = (low / scale, high / scale - low / scale);
+    let per_bin = if width > 0.0 { bins as f64 / width } else { 0.0 };
+    let (mut sum, mut squares) = (Pairwise::default(), Pairwise::default());
+    found.histogram = vec![0; bins];
+    each(&mut |numbers| {
         for block in numbers.chunks(BLOCK) {
             let (mut s, mut q) = (0.0, 0.0);
             for x in block.iter().filter(|x| x.is_finite()).map(|x| x / scale) {
                 s += x;
                 q += x * x;
                 // Never negative, and a float too large saturates.
-                histogram[(((x - low) * per_bin) as usize).min(BINS - 1)] += 1;
+                found.histogram[(((x - low) * per_bin) as usize).min(bins - 1)] += 1;
             }
             sum.add(s);
             squares.add(q);
         }
     })?;
-    let (mean, rms) = (sum.total() / n * scale, (squares.total() / n).sqrt() * scale);
-    Ok(Finite { min, max, mean, rms, absmax, histogram })
+    let n = n as f64;
+    (found.mean, found.rms) = (sum.total() / n * scale, (squares.total() / n).sqrt() * scale);
+    Ok(())
 }
 
 /// 2^e with |x| in [2^e, 2^(e+1)); 1 for 0, and the smallest normal number for what is below it.
@@ -139,7 +171,7 @@ impl Pairwise {
 }
 
 /// Hands over all numbers of a record, chunk by chunk.
-fn for_each_chunk(run: &Run, entry: &Entry, mut take: impl FnMut(&[f64])) -> Result<(), FileError> {
+fn for_each_chunk(run: &Run, entry: &Entry, take: &mut dyn FnMut(&[f64])) -> Result<(), FileError> {
     let (elements, n_bytes) = decode::granule(entry.dtype);
     let per_chunk = CHUNK / n_bytes * elements * decode::numbers_per_element(entry.dtype);
     let mut numbers = vec![0.0; per_chunk];

@@ -6,14 +6,15 @@ use crate::{
     float::Float,
     measure,
     noise::{MOST_INHERITED, Noise, direct_units},
+    payload::{self, Codes},
     statistics::{PartError, Statistics},
     whole::Whole,
 };
-use serde::Serialize;
-use std::fmt;
+use serde::{Deserialize, Serialize};
+use std::{borrow::Cow, fmt};
 
 /// What a comparison says. Ordered from best to worst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Bits are equal.
@@ -44,25 +45,27 @@ impl fmt::Display for Verdict {
 }
 
 /// Two tensors, measured; what it means may depend on the taps before.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
     /// Whether the bits are equal.
     pub identical: bool,
     /// How they differ.
     pub statistics: Statistics,
+    /// What the codes say, where they are quantised and differ.
+    pub codes: Option<Codes>,
 }
 
 /// A test that tells rounding from a fault.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Test {
     /// Its name in [`crate::noise`].
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What it found over what it allows: above 1 is `DIFFERENT`, above 0.8 `SUSPECT`.
     pub severity: f64,
 }
 
 /// A verdict and what it rests on.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
@@ -75,8 +78,7 @@ pub struct Decision {
 /// Measures two tensors of one shape whose dtypes can be compared.
 #[must_use]
 pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<Float>) -> Measured {
-    if exact::same_bits(reference, candidate) {
-        let both_nan = exact::count_nan(reference);
+    if let Some(both_nan) = exact::identical(reference, candidate) {
         let finite = reference.len() - both_nan;
         let ones = (finite > 0).then_some(1.0);
         let statistics = Statistics {
@@ -88,7 +90,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
             float: reference.parts.first().and_then(crate::part::Part::float),
             ..Statistics::default()
         };
-        return Measured { identical: true, statistics };
+        return Measured { identical: true, statistics, codes: None };
     }
     let is_float = reference.parts.first().is_some_and(|p| p.float().is_some());
     let statistics = if is_float {
@@ -96,7 +98,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     } else {
         exact::measure(reference, candidate)
     };
-    Measured { identical: false, statistics }
+    Measured { identical: false, statistics, codes: payload::measure(reference, candidate) }
 }
 
 /// What the measurement means after taps with the noise `inherited` (E): `None` where there were none.
@@ -121,11 +123,12 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     }
     let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
-    let tests = noise.severities(inherited).into_iter();
-    let tests = tests.map(|(test, x)| (test, if x.is_nan() { f64::INFINITY } else { x }));
-    let tests = tests.map(|(name, severity)| Test { name, severity });
+    let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
+    let tests = noise.severities(inherited).into_iter().chain(scale);
+    let tests = tests
+        .map(|(name, x)| Test { name: name.into(), severity: if x.is_nan() { f64::INFINITY } else { x } });
     let worst = tests.max_by(|a, b| a.severity.total_cmp(&b.severity));
-    let verdict = match worst.map_or(0.0, |test| test.severity) {
+    let verdict = match worst.as_ref().map_or(0.0, |test| test.severity) {
         x if x > 1.0 => Verdict::Different,
         x if x > 0.8 => Verdict::Suspect,
         _ => Verdict::Rounding,
@@ -166,8 +169,11 @@ mod tests {
 
     #[test]
     fn nan_on_both_sides_fails_only_where_asked() {
-        let measured =
-            Measured { identical: true, statistics: Statistics { both_nan: 1, ..Statistics::default() } };
+        let measured = Measured {
+            identical: true,
+            statistics: Statistics { both_nan: 1, ..Statistics::default() },
+            codes: None,
+        };
         assert_eq!(decide(&measured, None, false).verdict, Verdict::Identical);
         assert_eq!(decide(&measured, None, true).verdict, Verdict::Different);
     }

@@ -2,11 +2,13 @@
 //! by flat index in C order, a run of neighbouring numbers at a time, so that a comparison needs memory for a chunk
 //! only.
 
+pub(crate) use crate::part::product;
+
 use crate::part::Part;
 use std::sync::Arc;
 
 /// How parts make a tensor.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Node {
     /// A part, by its index.
     Part(usize),
@@ -24,7 +26,7 @@ pub enum Node {
 }
 
 /// Pieces along one axis of a tensor of shape `[…, length, …]`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Join {
     /// The pieces in order; their lengths add up to `length`.
     pub pieces: Vec<Piece>,
@@ -35,7 +37,7 @@ pub struct Join {
 }
 
 /// The stretch `start..start + length` of a child's axis.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Piece {
     /// The child.
     pub node: Node,
@@ -99,6 +101,33 @@ impl Whole<'_> {
         any(&self.root)
     }
 
+    /// Whether its numbers are computed where they are read, as sums, packed and quantised ones are, and so are compared
+    /// as numbers and not by their bytes.
+    #[must_use]
+    pub fn is_computed(&self) -> bool {
+        self.has_sum() || self.parts.iter().any(|p| !p.is_stored())
+    }
+
+    /// Whether both are made alike of parts that hold the same, which settles computed ones without computing.
+    #[must_use]
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let picked = self.picked();
+        self.root == other.root && picked.into_iter().all(|p| self.parts.get(p) == other.parts.get(p))
+    }
+
+    /// The codes of which it was dequantised, without their scales; `None` where it was not.
+    #[must_use]
+    pub fn codes(&self) -> Option<Self> {
+        let quantised = !self.has_sum() && self.parts.iter().any(Part::is_quantised);
+        let parts = || Arc::new(self.parts.iter().map(Part::codes).collect());
+        quantised.then(|| Self {
+            parts: parts(),
+            root: self.root.clone(),
+            shape: self.shape.clone(),
+            ..*self
+        })
+    }
+
     /// Calls `visit(leaf, from, to)` for each run of neighbouring numbers that make up `from..to`, in order. A leaf is
     /// a part or a sum, and the numbers are counted in it.
     pub fn runs<'n>(&'n self, from: u64, to: u64, visit: &mut dyn FnMut(&'n Node, u64, u64)) {
@@ -115,14 +144,16 @@ impl Whole<'_> {
         });
     }
 
-    /// For each number the sum of the magnitudes it was added up from, over ranks; zero where it was not.
+    /// For each number what its error may be as large as beside its own size: the sum of the magnitudes it was added up
+    /// from, over ranks, and the smallest step of quantised codes. Zero where there is neither.
     pub fn read_magnitudes(&self, from: u64, out: &mut [f64]) {
         let mut at = 0;
         self.runs(from, from + out.len() as u64, &mut |leaf, from, to| {
             let next = at + (to - from) as usize;
             match leaf {
                 Node::Sum(_) => self.read_leaf(leaf, from, &mut out[at..next], f64::abs),
-                _ => out[at..next].fill(0.0),
+                Node::Part(part) => self.parts[*part].read_terms(from, &mut out[at..next]),
+                Node::Join(_) | Node::Same { .. } => {}
             }
             at = next;
         });
@@ -261,12 +292,6 @@ fn alternatives(node: &Node) -> Vec<Node> {
             })
         }
     }
-}
-
-/// How many numbers these dims make. Those of a tensor with numbers, which are all stored, fit; those beside a dim of 0
-/// may be anything, and nothing is read by their product.
-pub(crate) fn product(dims: &[u64]) -> u64 {
-    if dims.contains(&0) { 0 } else { dims.iter().fold(1, |n, d| n.saturating_mul(*d)) }
 }
 
 fn walk<'n>(node: &'n Node, mut from: u64, to: u64, visit: &mut dyn FnMut(&'n Node, u64, u64)) {

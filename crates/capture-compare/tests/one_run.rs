@@ -77,7 +77,7 @@ fn slices_and_sums_need_only_fit() {
     let text = "expected one placement from all ranks, found R and S(1)";
     expect(&wrong, Some(Verdict::Layout), &[0, 1], text);
     let nonsense = rows("tp=2", &[of(0, "Q")]).remove(0);
-    let text = "placement \"Q\", column 0: expected R, P or S(dim)";
+    let text = "placement \"Q\", column 0: expected R, P, S(dim) or scale_of(tap)";
     expect(&nonsense, Some(Verdict::Layout), &[0], text);
 }
 

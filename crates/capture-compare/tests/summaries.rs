@@ -79,7 +79,7 @@ fn nothing_finite_has_no_statistics() {
     assert_eq!((nan.n, nan.nan, nan.finite), (1, 1, None));
     let zero = summary(Dtype::BF16, &[], &[0, 0]);
     let finite = zero.finite.unwrap();
-    let mut histogram = [0; 16];
+    let mut histogram = vec![0; 16];
     histogram[0] = 1;
     assert_eq!(finite, Finite { min: 0.0, max: 0.0, mean: 0.0, rms: 0.0, absmax: 0.0, histogram });
 }

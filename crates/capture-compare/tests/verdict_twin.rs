@@ -19,7 +19,7 @@ use naive::{
 use proptest::prelude::*;
 
 /// What sums in another order and another precision may differ by.
-const TOLERANCE: f64 = 1e-6;
+const TOLERANCE: f64 = 4e-6;
 
 fn places(r: &[f64], c: &[f64]) -> Vec<Place> {
     r.iter().copied().zip(c.iter().copied()).collect()
@@ -141,10 +141,12 @@ fn check(recipe: Recipe) {
     assert_eq!(found.groups.len(), expected.groups.len());
     found.groups.iter().zip(&expected.groups).for_each(|(f, e)| lines("groups", f, e));
     let u = float.roundoff();
-    numbers_agree("slopes", &found.slopes, &expected.slopes, u);
+    // Slopes are sums of errors that cancel, which are of the size of the noise.
+    let noise = 10.0 * u * expected.lambda.max(1.0);
+    numbers_agree("slopes", &found.slopes, &expected.slopes, noise);
     assert_eq!(found.pieces.is_some(), expected.pieces.is_some());
     if let (Some(found), Some((slopes, rms))) = (&found.pieces, &expected.pieces) {
-        numbers_agree("slopes of pieces", &found.slopes, slopes, u);
+        numbers_agree("slopes of pieces", &found.slopes, slopes, noise);
         numbers_agree("rms of pieces", &found.rms, rms, 1e-9);
     }
     close("τ of v", found.near_noise, expected.near_lambda);
@@ -159,12 +161,15 @@ fn check(recipe: Recipe) {
         close_at("common", found.0, expected.0, TOLERANCE, 1.0);
         close_at("common of the reference", found.1, expected.1, TOLERANCE, 1.0);
     }
+    let lambda = expected.lambda;
     for inherited in [None, Some(0.0), Some(0.05 * u), Some(recipe.noise), Some(0.3)] {
         let (found, expected) = (severities(&found, float, inherited), expected.severities(inherited));
         assert_eq!(found.len(), expected.len());
         for (test, expected) in expected {
             let found = found.iter().find(|(name, _)| *name == test).unwrap().1;
-            close_at(&format!("{test} after {inherited:?}"), found, expected, 10.0 * TOLERANCE, 1e-3);
+            // What slopes are sums of is of the size of the noise, and what they may be is a few units.
+            let tolerance = 10.0 * TOLERANCE * if test.ends_with("slope") { lambda.max(1.0) } else { 1.0 };
+            close_at(&format!("{test} after {inherited:?}"), found, expected, tolerance, 1e-3);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! How the records of several ranks make one logical tensor: DTensor's words `R`, `S(d)`, `P`, extended by what
-//! fused projections need. The grammar is in docs/format.md.
+//! fused and quantised projections need. The grammar is in docs/format.md.
 
 use crate::mesh::is_dim_name;
 use std::{fmt, str::FromStr};
@@ -32,6 +32,13 @@ pub enum Sharding {
         cut: Cut,
         /// The logical size of the axis, where its tail is padding.
         size: Option<u64>,
+    },
+    /// `scale_of(tap, block=[…])`, which stands alone: each holds the block scales of its part of another tap.
+    ScaleOf {
+        /// The tap that the scales are of.
+        tap: String,
+        /// Sizes of a block over the last dims.
+        block: Vec<u64>,
     },
 }
 
@@ -78,6 +85,10 @@ impl Parser<'_> {
         let mut all: Vec<Placement> = Vec::new();
         loop {
             let start = self.at;
+            if all.is_empty() && self.eat("scale_of(") {
+                all.push(Placement { sharding: self.scale_of()?, over: "tp".to_owned() });
+                return if self.rest().is_empty() { Ok(Placements(all)) } else { self.expected("the end") };
+            }
             let placement = self.placement()?;
             if all.iter().any(|p| p.over == placement.over) {
                 self.at = start;
@@ -102,7 +113,7 @@ impl Parser<'_> {
         } else if self.eat("P") {
             Sharding::Partial
         } else {
-            return self.expected("R, P or S(dim)");
+            return self.expected("R, P, S(dim) or scale_of(tap)");
         };
         let mut over = "tp".to_owned();
         if self.eat("/") {
@@ -132,14 +143,7 @@ impl Parser<'_> {
                     .expected("size=N, as only one of sections, interleave and groups fits a placement");
             }
             cut = if self.eat("sections=[") {
-                let mut sizes = vec![self.positive()?];
-                while self.eat(",") {
-                    sizes.push(self.positive()?);
-                }
-                if !self.eat("]") {
-                    return self.expected("\",\" or \"]\"");
-                }
-                Cut::Sections(sizes)
+                Cut::Sections(self.sizes()?)
             } else if self.eat("interleave=") {
                 Cut::Interleave(self.positive()?)
             } else if self.eat("groups=") {
@@ -152,6 +156,29 @@ impl Parser<'_> {
             return self.expected("\",\" or \")\"");
         }
         Ok(Sharding::Shard { axis, cut, size })
+    }
+
+    fn scale_of(&mut self) -> Result<Sharding, PlacementError> {
+        let rest = self.rest();
+        let tap = rest[..rest.find([',', ')']).unwrap_or(rest.len())].trim_end().to_owned();
+        if tap.is_empty() {
+            return self.expected("a tap name");
+        }
+        self.at += tap.len();
+        if !self.eat(",") || !self.eat("block=[") {
+            return self.expected("\", block=[\"");
+        }
+        let block = self.sizes()?;
+        if self.eat(")") { Ok(Sharding::ScaleOf { tap, block }) } else { self.expected("\")\"") }
+    }
+
+    /// Sizes up to the closing bracket.
+    fn sizes(&mut self) -> Result<Vec<u64>, PlacementError> {
+        let mut sizes = vec![self.positive()?];
+        while self.eat(",") {
+            sizes.push(self.positive()?);
+        }
+        if self.eat("]") { Ok(sizes) } else { self.expected("\",\" or \"]\"") }
     }
 
     fn positive(&mut self) -> Result<u64, PlacementError> {
@@ -221,18 +248,21 @@ impl fmt::Display for Placement {
                 }
                 match cut {
                     Cut::Plain => {}
-                    Cut::Sections(sizes) => {
-                        let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
-                        write!(f, ", sections=[{}]", sizes.join(","))?;
-                    }
+                    Cut::Sections(sizes) => write!(f, ", sections=[{}]", listed(sizes))?,
                     Cut::Interleave(n) => write!(f, ", interleave={n}")?,
                     Cut::Groups(n) => write!(f, ", groups={n}")?,
                 }
                 f.write_str(")")?;
             }
+            Sharding::ScaleOf { tap, block } => write!(f, "scale_of({tap}, block=[{}])", listed(block))?,
         }
         if self.over == "tp" { Ok(()) } else { write!(f, "/{}", self.over) }
     }
+}
+
+/// `16,4,4`.
+fn listed(sizes: &[u64]) -> String {
+    sizes.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -259,16 +289,23 @@ mod tests {
         check("S(0, groups=2, size=10)", "S(0, size=10, groups=2)");
         check("S(0)/ep,S(1)", "S(0)/ep, S(1)");
         check("S(0,interleave=4)", "S(0, interleave=4)");
+        check("scale_of( a.weight ,block=[128, 128])", "scale_of(a.weight, block=[128,128])");
     }
 
     #[test]
     fn errors_point_at_the_column() {
-        check_error("", 0, "R, P or S(dim)");
+        check_error("", 0, "R, P, S(dim) or scale_of(tap)");
         check_error("S(x)", 2, "a number");
         check_error("S(0", 3, "\",\" or \")\"");
         check_error("S(0) R", 5, "\",\" or the end");
         check_error("S(0, size=0)", 10, "a number of at least 1");
         check_error("R, P", 3, "each mesh dimension once");
         check_error("R/Tp", 2, "a mesh dimension such as tp");
+        check_error("scale_of(, block=[1])", 9, "a tap name");
+        check_error("scale_of(w)", 10, "\", block=[\"");
+        check_error("scale_of(w, block=[0])", 19, "a number of at least 1");
+        check_error("scale_of(w, block=[1], x)", 21, "\")\"");
+        check_error("scale_of(w, block=[1]), R", 22, "the end");
+        check_error("R, scale_of(w, block=[1])", 3, "R, P, S(dim) or scale_of(tap)");
     }
 }

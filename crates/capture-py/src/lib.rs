@@ -12,6 +12,7 @@ mod fire;
 mod hook;
 mod control;
 mod run;
+mod comparison;
 
 use pyo3::prelude::*;
 
@@ -32,5 +33,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::flush, module)?)?;
     module.add_function(wrap_pyfunction!(control::status, module)?)?;
     module.add_function(wrap_pyfunction!(control::command, module)?)?;
+    module.add_function(wrap_pyfunction!(comparison::compare, module)?)?;
     Ok(())
 }

@@ -85,6 +85,10 @@ impl Globs {
     pub fn matches(&self, name: &str) -> bool {
         self.0.iter().any(|glob| glob.matches(name))
     }
+
+    pub(super) fn patterns(&self) -> &[Glob] {
+        &self.0
+    }
 }
 
 impl FromStr for Globs {

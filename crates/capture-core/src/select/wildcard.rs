@@ -3,7 +3,7 @@
 //! A name may fit in many ways. As in the match itself nothing is tried twice: the places that pieces can reach from the
 //! front are cut down to those from which the rest can reach the end, and then each piece in turn takes the least it can.
 
-use super::glob::{Glob, Piece, walk};
+use super::glob::{Glob, Globs, Piece, walk};
 
 impl Glob {
     /// What each `*` and `?` stands for in `name`, in the order of the pattern; the earlier ones take the least they can.
@@ -24,6 +24,14 @@ impl Glob {
         let mut captured = Vec::new();
         self.matches(name).then(|| take(self.pieces(), name, (0, name.len()), &mut captured))?;
         Some(captured)
+    }
+}
+
+impl Globs {
+    /// What the wildcards of the first pattern that fits stand for.
+    #[must_use]
+    pub fn captures<'n>(&self, name: &'n str) -> Option<Vec<&'n str>> {
+        self.patterns().iter().find_map(|glob| glob.captures(name))
     }
 }
 

@@ -1,0 +1,167 @@
+//! What `compare` and `report` are asked for, and what they find out: the one comparison behind both, which Python runs,
+//! too.
+
+use crate::{
+    Error, number,
+    output::{json, unreadable},
+    pattern::matching,
+    run::Reading,
+};
+use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, compare};
+use capture_core::steps::Steps;
+use std::{collections::BTreeSet, path::PathBuf};
+
+/// What to compare, and how.
+#[derive(Debug, Default, clap::Args)]
+pub struct Comparison {
+    /// A run, or a directory that holds one. The reference, where a second run is given.
+    pub run: PathBuf,
+    /// The run to compare with it. Without one, RUN is compared across its ranks.
+    pub run_b: Option<PathBuf>,
+    /// What is known of how taps are sharded (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub layouts: Option<PathBuf>,
+    /// A second run of the reference that differs from it by rounding only, such as one of another batch size: what it
+    /// is off by is allowed.
+    #[arg(long, value_name = "RUN", requires = "run_b")]
+    pub noise: Option<PathBuf>,
+    /// Take NaN at the same place on both sides for a difference.
+    #[arg(long)]
+    pub fail_on_nan: bool,
+    /// Take SUSPECT, where nothing can be told, for no difference.
+    #[arg(long)]
+    pub allow_suspect: bool,
+    /// Report on these taps only: a tap, or a pattern such as 'model.layers.{0..3}.*'. All are compared nonetheless,
+    /// since how much rounding a tap may show depends on those before it.
+    #[arg(long, value_name = "GLOB")]
+    pub tap: Option<String>,
+    /// Report on these steps only: 10 or 10-20.
+    #[arg(long, value_name = "N[-M]")]
+    pub step: Option<Steps>,
+    /// How the files are read.
+    #[command(flatten)]
+    pub reading: Reading,
+}
+
+/// The runs and layouts of a comparison, opened.
+pub struct Opened<'c> {
+    asked: &'c Comparison,
+    layouts: Layouts,
+    runs: Vec<Run>,
+    noise: Option<Run>,
+}
+
+/// What a comparison found, with the runs it is of.
+pub struct Compared {
+    /// On the taps and steps that were asked for.
+    pub report: Report,
+    notes: Vec<String>,
+    pub(crate) runs: Vec<Run>,
+    allow_suspect: bool,
+}
+
+impl Comparison {
+    /// Opens the runs and the layouts file.
+    pub fn open(&self) -> Result<Opened<'_>, Error> {
+        let layouts = self.layouts.as_deref().map_or_else(|| Ok(Layouts::default()), Layouts::read)?;
+        let paths = std::iter::once(&self.run).chain(&self.run_b);
+        let open = |path| Run::open(path, self.reading.access());
+        let runs = paths.map(|path| open(path)).collect::<Result<_, _>>()?;
+        let noise = self.noise.as_deref().map(open).transpose()?;
+        Ok(Opened { asked: self, layouts, runs, noise })
+    }
+
+    /// The report on the taps and steps that were asked for, by the paths that were given.
+    fn chosen(&self, report: Report) -> Result<Report, Error> {
+        let Report { errors, mut rows, .. } = report;
+        if let (Some(wanted), false) = (&self.tap, rows.is_empty()) {
+            let mut seen = BTreeSet::new();
+            let taps: Vec<&str> =
+                rows.iter().map(|r| r.tap.as_str()).filter(|tap| seen.insert(*tap)).collect();
+            let taps: BTreeSet<String> = matching(&taps, wanted)?.into_iter().map(str::to_owned).collect();
+            rows.retain(|r| taps.contains(&r.tap));
+        }
+        if let (Some(wanted), false) = (self.step, rows.is_empty()) {
+            let steps: BTreeSet<u64> = rows.iter().map(|r| r.step).collect();
+            rows.retain(|r| wanted.contains(r.step));
+            if rows.is_empty() {
+                let steps = number::ranges(steps);
+                return Err(Error::NotFound(format!("nothing of step {wanted}; there are steps {steps}")));
+            }
+        }
+        let paths = std::iter::once(&self.run).chain(&self.run_b);
+        Ok(Report::new(paths.map(|p| p.display().to_string()).collect(), errors, rows))
+    }
+
+    /// What the layouts file says of taps that are not there.
+    fn unmatched(&self, layouts: &Layouts, report: &Report) -> Vec<String> {
+        let Some(path) = &self.layouts else { return Vec::new() };
+        let unmatched = layouts.unmatched(report.rows.iter().map(|r| r.tap.as_str()));
+        let note = |glob| format!("tpcapture: {}: match {glob:?} fits no tap", path.display());
+        unmatched.into_iter().map(note).collect()
+    }
+}
+
+impl Opened<'_> {
+    /// Bytes of all records.
+    #[must_use]
+    pub fn n_bytes(&self) -> u64 {
+        self.runs.iter().flat_map(|run| &run.entries).map(Entry::n_bytes).sum()
+    }
+
+    /// Compares, in detail where it is for a page. `progress` is called from any thread with the bytes that were done
+    /// since its last call.
+    pub fn compare(self, details: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<Compared, Error> {
+        let fail_on_nan = self.asked.fail_on_nan;
+        let noise = self.noise.as_ref();
+        let options = Options { fail_on_nan, details, noise, progress: Some(progress) };
+        let report = match self.runs.as_slice() {
+            [reference, candidate] => compare(reference, candidate, &self.layouts, options),
+            runs => check(&runs[0], &self.layouts, options),
+        };
+        let mut notes = self.asked.unmatched(&self.layouts, &report);
+        let report = self.asked.chosen(report)?;
+        if let Some(why) = nothing(&report, &self.runs[0]) {
+            notes.push(format!("tpcapture: nothing was compared: {why}"));
+        }
+        Ok(Compared { report, notes, runs: self.runs, allow_suspect: self.asked.allow_suspect })
+    }
+}
+
+impl Compared {
+    /// The report as `--json` prints it.
+    #[must_use]
+    pub fn json(&self) -> String {
+        json(&self.report)
+    }
+
+    /// What is to be said on stderr, a line each: files that cannot be read, and what was asked for in vain.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        let mut lines = unreadable(&self.report.errors);
+        lines.extend_from_slice(&self.notes);
+        lines
+    }
+
+    /// The command's exit status.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self.report.verdict {
+            Some(Verdict::Suspect) if self.allow_suspect && self.report.errors.is_empty() => 0,
+            _ => self.report.exit_status(),
+        }
+    }
+}
+
+/// Why no row has a verdict, where none has.
+fn nothing(report: &Report, run: &Run) -> Option<&'static str> {
+    let ranks = run.entries.iter().map(|e| e.process).collect::<BTreeSet<_>>().len();
+    let placed = report.rows.iter().any(|r| r.placement.is_some());
+    report.verdict.is_none().then_some(match (report.rows.as_slice(), report.errors.as_slice()) {
+        ([], []) => "the runs hold no records",
+        ([], _) => "no record can be read",
+        _ if ranks == 1 => "the run has one rank; give a second run",
+        _ if !placed => "no tap has a placement; give them at the taps or in --layouts, or a second run",
+        _ => "no tap is held whole by several ranks; give a second run",
+    })
+}

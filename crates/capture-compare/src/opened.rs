@@ -1,0 +1,183 @@
+//! A pair of groups, opened: the logical tensors of both sides under the placements that were said or inferred.
+
+use crate::{
+    exact::same_bits,
+    float::Float,
+    gather::{Fault, Full, Gathered, Tensor},
+    index::{Group, Index},
+    infer::infer,
+    layouts::{Layouts, Side},
+    pairing::Pair,
+    report::{Diagnosis, Kind, PlacementFrom, Row},
+    taps::Taps,
+    verdict::Verdict,
+    whole::Whole,
+};
+use capture_core::{Placements, Sharding};
+
+/// What the sides of a pair are called.
+pub(crate) const SIDES: [&str; 2] = ["reference", "candidate"];
+
+/// A pair and where its records are.
+pub(crate) struct Opening<'o, 'r> {
+    pub(crate) indices: [&'o Index<'r>; 2],
+    pub(crate) pair: &'o Pair,
+    pub(crate) layouts: &'o Layouts,
+}
+
+/// Two tensors of one shape whose dtypes can be compared.
+pub(crate) struct Opened<'r> {
+    /// Reference and candidate.
+    pub(crate) tensors: [Whole<'r>; 2],
+    /// The coarsest arithmetic upstream, where it was said.
+    pub(crate) precision: Option<Float>,
+    /// Whether they are scales whose place follows from their weight's.
+    pub(crate) are_scales: bool,
+}
+
+impl<'r> Opening<'_, 'r> {
+    fn taps(&self, side: usize) -> Taps<'_, 'r> {
+        let of = [Side::Reference, Side::Candidate][side];
+        Taps { index: self.indices[side], firing: &self.pair.firing, layouts: self.layouts, side: Some(of) }
+    }
+
+    pub(crate) fn ranks(&self, side: usize, group: &Group) -> Vec<u32> {
+        group.entries.iter().filter_map(|e| self.indices[side].rank(*e)).collect()
+    }
+
+    /// Assembles both sides, and writes into the row how.
+    pub(crate) fn open(&self, row: &mut Row, groups: [&Group; 2]) -> Result<Opened<'r>, Fault> {
+        let gathered = [self.taps(0).gather(groups[0])?, self.taps(1).gather(groups[1])?];
+        let rows = |side: usize| {
+            let rows = self.indices[side].rows(&self.pair.firing, groups[side], self.layouts);
+            rows.map_err(|text| Fault::Layout(format!("{}: {text}", SIDES[side])))
+        };
+        let rows = [rows(0)?, rows(1)?];
+        let (placements, from) = self.placements(&gathered, rows)?;
+        // The side with several ranks is the one whose placement matters.
+        let shown = usize::from(gathered[1].members.len() > 1 || gathered[0].members.len() == 1);
+        row.placement = Some(placements[shown].to_string());
+        row.placement_from = Some(from[shown]);
+        let [a, b] = gathered;
+        let assemble = |side: usize, gathered: Gathered<'r>| {
+            let made = self.taps(side).assemble(gathered, groups[side], &placements[side], rows[side]);
+            made.map_err(|fault| match fault {
+                Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
+                file => file,
+            })
+        };
+        let tensors = [assemble(0, a)?, assemble(1, b)?];
+        if from == [PlacementFrom::Inferred; 2] {
+            no_replicas([&tensors[0].whole, &tensors[1].whole])
+                .map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
+        }
+        let [a, b] = matched(tensors)?;
+        for (side, placements) in placements.iter().enumerate() {
+            self.note_absent(row, side, groups[side], placements);
+        }
+        let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
+        let are_scales = placements[1].0.iter().any(|p| matches!(p.sharding, Sharding::ScaleOf { .. }));
+        Ok(Opened { tensors: [a, b], precision, are_scales })
+    }
+
+    /// The placement of each side: what was said, else what the shapes say.
+    fn placements(
+        &self,
+        gathered: &[Gathered<'r>; 2],
+        rows: [Option<u64>; 2],
+    ) -> Result<([Placements; 2], [PlacementFrom; 2]), Fault> {
+        let [a, b] = self.pair.said.clone().map(|said| said.map_err(Fault::Layout));
+        let said = self.pair.from;
+        Ok(match (a?, b?) {
+            (Some(a), Some(b)) => ([a, b], [said, said]),
+            (None, None) => {
+                let replicas: [&dyn Fn() -> bool; 2] =
+                    [&|| gathered[0].are_replicas(), &|| gathered[1].are_replicas()];
+                let kept = gathered.iter().any(|g| g.head_of == Some(Full::Unknown));
+                let found = infer(&gathered[0].shapes(kept), &gathered[1].shapes(kept), rows, replicas);
+                (found.map_err(Fault::Layout)?, [PlacementFrom::Inferred; 2])
+            }
+            // One tap is placed alike on both sides, as far as its mesh goes.
+            (Some(a), None) => ([a.clone(), a], [said, PlacementFrom::Inferred]),
+            (None, Some(b)) => ([b.clone(), b], [PlacementFrom::Inferred, said]),
+        })
+    }
+
+    /// A replica that is not there although its rank recorded the tap at other times is `MISSING`; the others are
+    /// compared nonetheless.
+    fn note_absent(&self, row: &mut Row, side: usize, group: &Group, placements: &Placements) {
+        if !placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
+            return;
+        }
+        let absent = self.indices[side].absent(&self.pair.firing, group);
+        if !absent.is_empty() {
+            let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
+            let text = format!("{}: no record of rank {}", SIDES[side], ranks.join(", "));
+            row.diagnoses.push(Diagnosis::new(Kind::Missing, text));
+            row.verdict = Some(Verdict::Missing);
+            row.ranks = self.ranks(side, group);
+        }
+    }
+}
+
+/// What to say where equal shapes alone made replicas of ranks that hold other bits: those of a partial sum look the
+/// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong.
+fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
+    let mut found = None;
+    for (side, whole) in sides.into_iter().enumerate() {
+        let others = whole.alternatives();
+        match others.iter().find(|other| !same_bits(whole, other)) {
+            None if !others.is_empty() => return None,
+            None => {}
+            Some(other) => {
+                let own = |of: &Whole<'_>, not: &Whole<'_>| {
+                    let not = not.picked();
+                    let parts: Vec<usize> = of.picked().into_iter().filter(|p| !not.contains(p)).collect();
+                    of.ranks(&parts).first().copied().unwrap_or_default()
+                };
+                let [a, b] = [own(whole, other), own(other, whole)];
+                found.get_or_insert_with(|| {
+                    format!(
+                        "{}: no placement was given; taken as R, but ranks {a} and {b} differ: is it P? say \
+                         placement=\"P\" at the tap or in --layouts (\"R\" where they are meant to be equal)",
+                        SIDES[side]
+                    )
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Both sides cut to the rows that both kept, if their shapes and dtypes can be compared.
+fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
+    let (mut whole_a, mut whole_b) = (a.whole, b.whole);
+    if a.head_of.is_some() || b.head_of.is_some() {
+        let kept = [&whole_a, &whole_b].map(|w| w.shape.first().copied().unwrap_or(0));
+        let full = [a.head_of.unwrap_or(Full::Rows(kept[0])), b.head_of.unwrap_or(Full::Rows(kept[1]))];
+        if let [Full::Rows(a), Full::Rows(b)] = full
+            && a != b
+        {
+            return Err(Fault::Layout(format!("expected as many rows on both sides, found {a} and {b}")));
+        }
+        let rows = kept[0].min(kept[1]);
+        (whole_a, whole_b) = (whole_a.first_rows(rows), whole_b.first_rows(rows));
+    }
+    if whole_a.shape != whole_b.shape {
+        let text =
+            format!("expected one shape, found {:?} and {:?} (candidate)", whole_a.shape, whole_b.shape);
+        return Err(Fault::Layout(text));
+    }
+    // Assembling made sure that every part of a side has the dtype of the first.
+    if let (Some(a), Some(b)) = (whole_a.parts.first(), whole_b.parts.first()) {
+        let both_float = a.float().is_some() && b.float().is_some();
+        if (a.dtype != b.dtype && !both_float) || a.complex != b.complex {
+            let text = format!(
+                "expected dtypes that can be compared, found {:?} and {:?} (candidate)",
+                a.dtype, b.dtype
+            );
+            return Err(Fault::Layout(text));
+        }
+    }
+    Ok([whole_a, whole_b])
+}

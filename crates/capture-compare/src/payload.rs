@@ -1,0 +1,149 @@
+//! Codes of quantised tensors beside their values: whether they are equal too, and whether scales changed under them.
+//!
+//! A step of a 4-bit code is as large as a scale that is half as large again, so errors of values alone do not tell a wrong
+//! scale from codes that rounding flipped. Codes do: where rounding moves a scale by more than its own last place, it
+//! moves the codes as well. Over 16 neighbours along the last dim or the one before, of which at least half of those that
+//! are not zero and four kept their code, the change of the values is
+//!
+//! d = Σ |c − r| / Σ |r| over those that kept it.
+//!
+//! A scale that rounding moved by one place gives at most 2u of its format, 1/8 for e4m3. A power of two cannot move
+//! without the codes: d = 1 or ½ there is a fault.
+
+use crate::{exact::same_bits, whole::Whole};
+use serde::{Deserialize, Serialize};
+
+/// Rows and columns looked at together.
+const PANEL: (u64, u64) = (16, 4096);
+/// Neighbours along an axis.
+const RUN: usize = 16;
+/// How many of them must have kept their code.
+const LEAST: u32 = 4;
+
+/// What codes say of two quantised tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Codes {
+    /// How many codes differ.
+    pub differing: u64,
+    /// Largest relative change of a run of values whose codes were kept.
+    pub rescaled: f64,
+    /// Unit roundoff of the scales.
+    pub scale_roundoff: f64,
+}
+
+/// Looks at the codes of two tensors of one shape; `None` where not both are quantised in one format.
+#[must_use]
+pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>) -> Option<Codes> {
+    let codes = [reference.codes()?, candidate.codes()?];
+    let (a, b) = (codes[0].parts.first()?, codes[1].parts.first()?);
+    if a.dtype != b.dtype {
+        return None;
+    }
+    let scale_roundoff = reference.parts.first()?.scale_float()?.roundoff();
+    let mut found = Codes { differing: 0, rescaled: 0.0, scale_roundoff };
+    if reference.is_alike(candidate) {
+        return Some(found);
+    }
+    let width = reference.shape.last().copied().unwrap_or(1).max(1);
+    let rows = reference.len() / width;
+    let mut panel = Panel::default();
+    for row in (0..rows).step_by(PANEL.0 as usize) {
+        for column in (0..width).step_by(PANEL.1 as usize) {
+            let size = (PANEL.0.min(rows - row), PANEL.1.min(width - column));
+            panel.read([reference, candidate, &codes[0], &codes[1]], row * width + column, width, size);
+            panel.measure(&mut found);
+        }
+    }
+    Some(found)
+}
+
+/// Whether the codes are equal as well as the values, which are.
+#[must_use]
+pub fn same_codes(reference: &Whole<'_>, candidate: &Whole<'_>) -> bool {
+    match (reference.codes(), candidate.codes()) {
+        _ if reference.is_alike(candidate) => true,
+        (Some(a), Some(b)) => same_bits(&a, &b),
+        _ => true,
+    }
+}
+
+/// Reference, candidate and the codes of both.
+#[derive(Default)]
+struct Panel {
+    numbers: [Vec<f64>; 4],
+    columns: usize,
+}
+
+impl Panel {
+    fn read(&mut self, from: [&Whole<'_>; 4], start: u64, width: u64, (rows, columns): (u64, u64)) {
+        self.columns = columns as usize;
+        for (numbers, whole) in self.numbers.iter_mut().zip(from) {
+            numbers.resize((rows * columns) as usize, 0.0);
+            for (row, out) in numbers.chunks_mut(columns as usize).enumerate() {
+                whole.read(start + row as u64 * width, out);
+            }
+        }
+    }
+
+    fn measure(&self, found: &mut Codes) {
+        let mut down = vec![Run::default(); self.columns];
+        let [r, c, k, l] = &self.numbers;
+        for row in (0..r.len()).step_by(self.columns) {
+            let mut across = Run::default();
+            for j in 0..self.columns {
+                let at = row + j;
+                let kept = k[at] == l[at];
+                found.differing += u64::from(!kept);
+                across.add(r[at], c[at], kept);
+                down[j].add(r[at], c[at], kept);
+                if j % RUN == RUN - 1 || j == self.columns - 1 {
+                    found.rescaled = found.rescaled.max(std::mem::take(&mut across).change());
+                }
+            }
+        }
+        found.rescaled = down.iter().map(Run::change).fold(found.rescaled, f64::max);
+    }
+}
+
+/// Sums over neighbours.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    /// Numbers that are not zero, and those of them that kept their code.
+    count: (u32, u32),
+    /// Σ |c − r| and Σ |r| of these.
+    sums: (f64, f64),
+}
+
+impl Run {
+    fn add(&mut self, r: f64, c: f64, kept: bool) {
+        if (r != 0.0 || c != 0.0) && r.is_finite() && c.is_finite() {
+            self.count.0 += 1;
+            if kept {
+                self.count.1 += 1;
+                self.sums = (self.sums.0 + (c - r).abs(), self.sums.1 + r.abs());
+            }
+        }
+    }
+
+    fn change(&self) -> f64 {
+        let (all, kept) = self.count;
+        if kept < LEAST || 2 * kept < all || self.sums.0 == 0.0 { 0.0 } else { self.sums.0 / self.sums.1 }
+    }
+}
+
+impl Codes {
+    /// The change over what rounding of the scales, or four times the noise of the taps before, may make of it.
+    #[must_use]
+    pub fn severity(&self, inherited: f64) -> f64 {
+        self.rescaled / (3.0 * self.scale_roundoff.min(1.0 / 16.0)).max(1.0 / 32.0).max(4.0 * inherited)
+    }
+
+    /// What is to be said beside values that differ.
+    #[must_use]
+    pub fn text(&self, n: u64) -> String {
+        match self.differing {
+            0 => "the codes are equal: only scales differ".to_owned(),
+            differing => format!("{differing} of {n} codes differ"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The walk over all rows in capture order: what a tap may be off by is what the taps before it were.
+//!
+//! The noise E of a group of ranks starts unknown; every tap that is not `DIFFERENT` raises it to its own, λ·u, and it
+//! carries over from step to step, as the KV cache does. A run that differs from the reference by rounding only
+//! (`--noise`) says instead what each tap may inherit. A tap whose own noise grew out of proportion to that of the same tap
+//! of earlier layers is `SUSPECT`.
+
+use crate::{
+    options::Options,
+    outcome::{Measurement, Outcome},
+    report::Row,
+    run::FileError,
+    verdict::{Decision, Test, Verdict},
+};
+use std::collections::HashMap;
+
+/// A row that was decided, and which of its variants decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decided {
+    /// Number of the pair.
+    pub pair: usize,
+    /// The row.
+    pub row: Row,
+    /// The worst of the variants; `None` where nothing was measured.
+    pub variant: Option<usize>,
+    /// Noise of the taps before, relative.
+    pub inherited: Option<f64>,
+}
+
+/// Decides all outcomes, which are in capture order.
+pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided>, Vec<FileError>) {
+    let (mut decided, mut errors) = (Vec::new(), Vec::<FileError>::new());
+    let mut walk = Walk::default();
+    for (pair, outcome) in outcomes.into_iter().enumerate() {
+        let (row, variant, inherited) = match outcome {
+            Outcome::Unreadable(error) => {
+                if !errors.iter().any(|e| e.file == error.file && e.reason == error.reason) {
+                    errors.push(error);
+                }
+                continue;
+            }
+            Outcome::Settled(row) => (*row, None, None),
+            Outcome::Measured(measurement) => walk.decide(*measurement, options),
+        };
+        decided.push(Decided { pair, row, variant, inherited });
+    }
+    (decided, errors)
+}
+
+#[derive(Default)]
+struct Walk {
+    /// E by group.
+    noise: HashMap<Option<String>, f64>,
+    layers: Layers,
+}
+
+impl Walk {
+    /// The worst of the variants makes the row.
+    fn decide(&mut self, found: Measurement, options: Options<'_>) -> (Row, Option<usize>, Option<f64>) {
+        let Measurement { mut row, variants, floor } = found;
+        let inherited = floor.or_else(|| self.noise.get(&row.group).copied());
+        let severity = |d: &Decision| (d.verdict, d.test.as_ref().map_or(0.0, |t| t.severity));
+        let mut worst: Option<(usize, Decision)> = None;
+        let mut ranks = Vec::new();
+        for (i, variant) in variants.iter().enumerate() {
+            let mut decision = variant.decide(inherited, options.fail_on_nan);
+            if let Some(float) = variant.measured.statistics.float
+                && decision.verdict < Verdict::Different
+            {
+                let before = self.noise.entry(row.group.clone()).or_insert(0.0);
+                *before = before.max(decision.noise);
+                let grown = self.layers.growth(&row, decision.noise, float.roundoff());
+                if let (Some(severity), Verdict::Rounding, None) = (grown, decision.verdict, floor) {
+                    decision.verdict = Verdict::Suspect;
+                    decision.test = Some(Test { name: "earlier layers".into(), severity });
+                }
+            }
+            variant.add_by_rank(&mut row.by_rank);
+            ranks.extend(variant.ranks(&decision, inherited));
+            let is_worse = |w: &Decision| {
+                severity(&decision).partial_cmp(&severity(w)).is_some_and(std::cmp::Ordering::is_gt)
+            };
+            if worst.as_ref().is_none_or(|(_, w)| is_worse(w)) {
+                worst = Some((i, decision));
+            }
+        }
+        let Some((variant, decision)) = worst else { return (row, None, inherited) };
+        variants[variant].fill(&mut row, inherited);
+        row.test = decision.test;
+        let missing = row.verdict;
+        row.verdict = missing.max(Some(decision.verdict));
+        if row.verdict != missing || missing.is_none() {
+            ranks.sort_unstable();
+            ranks.dedup();
+            row.ranks = ranks;
+        }
+        (row, Some(variant), inherited)
+    }
+}
+
+/// The noise of the same tap of the layers before, by group and by name with `*` for its digits. Each step starts anew.
+#[derive(Default)]
+struct Layers {
+    step: u64,
+    seen: HashMap<(Option<String>, String), Vec<f64>>,
+}
+
+impl Layers {
+    /// How far the noise is above 2.5 times the largest of the last three layers, and two units; `None` where it is not,
+    /// or less than two layers were seen.
+    fn growth(&mut self, row: &Row, noise: f64, roundoff: f64) -> Option<f64> {
+        if row.step != self.step {
+            (self.step, self.seen) = (row.step, HashMap::new());
+        }
+        let kind = kind(&row.tap)?;
+        let seen = self.seen.entry((row.group.clone(), kind)).or_default();
+        let largest = seen.iter().rev().take(3).copied().fold(0.0, f64::max);
+        let few = seen.len() < 2;
+        seen.push(noise);
+        let severity = noise / (2.5 * largest).max(2.0 * roundoff);
+        (!few && severity > 1.0).then_some(severity)
+    }
+}
+
+/// A tap's name with `*` for every number in it; `None` where there is none.
+fn kind(tap: &str) -> Option<String> {
+    let mut kind = String::with_capacity(tap.len());
+    for c in tap.chars() {
+        if !c.is_ascii_digit() {
+            kind.push(c);
+        } else if !kind.ends_with('*') {
+            kind.push('*');
+        }
+    }
+    tap.contains(|c: char| c.is_ascii_digit()).then_some(kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tap_that_grew_out_of_proportion_to_earlier_layers_stands_out() {
+        let mut layers = Layers::default();
+        let u = 2f64.powi(-8);
+        let mut at = |layer: u32, step, noise| {
+            let row = Row { tap: format!("layers.{layer}.o_proj"), step, ..Row::default() };
+            layers.growth(&row, noise, u)
+        };
+        assert_eq!(at(0, 0, 0.01), None);
+        assert_eq!(at(1, 0, 0.9), None, "one layer before is too few");
+        assert_eq!(at(2, 0, 0.01), None);
+        assert_eq!(at(3, 0, 0.01), None);
+        assert_eq!(at(4, 0, 0.01), None);
+        assert_eq!(at(5, 0, 0.02), None);
+        assert_eq!(at(6, 0, 0.1), Some(0.1 / 0.05));
+        assert_eq!(at(7, 1, 0.9), None, "another step");
+        // Two units are always allowed.
+        assert_eq!([at(0, 2, 1e-5), at(1, 2, 1e-5), at(2, 2, 2.0 * u)], [None; 3]);
+    }
+
+    #[test]
+    fn numbers_in_a_name_make_a_kind() {
+        assert_eq!(kind("layers.12.mlp.experts.3.out").as_deref(), Some("layers.*.mlp.experts.*.out"));
+        assert_eq!(kind("embed.out"), None);
+    }
+}
