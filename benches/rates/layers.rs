@@ -2,7 +2,7 @@
 
 use crate::{
     fault::Fault,
-    judge::{Tally, inherited, judge},
+    judge::{Tally, judge, whole},
     layer::{Kind, Recipe},
     linear::Sharding,
     number::Format,
@@ -77,8 +77,9 @@ fn rates_of(recipe: Recipe) -> KindRates {
     let Recipe { kind, format, noise, seed, .. } = recipe;
     let right = recipe.compute(Sharding::Right);
     // The input that the layer shares with the one before stands for all taps before it.
-    let before = Some(inherited(format, &right.input));
-    let decision = judge(format, [&right.output[0], &right.output[1]], before);
+    let before = Some(judge(&whole(&right.input[0], format), &whole(&right.input[1], format), None).noise);
+    let reference = whole(&right.output[0], format);
+    let decision = judge(&reference, &whole(&right.output[1], format), before);
     let mut rates = KindRates { correct: Tally::of(decision.verdict), ..KindRates::default() };
     if decision.verdict > Verdict::Rounding {
         let why = decision.test.map_or("class".into(), |test| format!("{} {:.2}", test.name, test.severity));
@@ -93,7 +94,7 @@ fn rates_of(recipe: Recipe) -> KindRates {
             None => fault.inject(&right.output[1], format, seed),
         };
         if let Some(wrong) = wrong {
-            *tally = Tally::of(judge(format, [&right.output[0], &wrong], before).verdict);
+            *tally = Tally::of(judge(&reference, &whole(&wrong, format), before).verdict);
         }
     }
     rates
