@@ -7,7 +7,7 @@ use crate::{
     pattern::matching,
     run::Reading,
 };
-use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, compare};
+use capture_compare::{Entry, Layouts, Options, PairBy, Report, Run, Verdict, check, compare};
 use capture_core::steps::Steps;
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -25,6 +25,10 @@ pub struct Comparison {
     /// is off by is allowed.
     #[arg(long, value_name = "RUN", requires = "run_b")]
     pub noise: Option<PathBuf>,
+    /// Which steps belong together: those of one number in the run (step), of one number in the process (abs), or with
+    /// the same rows of the taps under [align] by in --layouts (inputs).
+    #[arg(long, value_name = "BY", value_enum, default_value_t, requires = "run_b")]
+    pub pair: Pairing,
     /// Take NaN at the same place on both sides for a difference.
     #[arg(long)]
     pub fail_on_nan: bool,
@@ -41,6 +45,18 @@ pub struct Comparison {
     /// How the files are read.
     #[command(flatten)]
     pub reading: Reading,
+}
+
+/// Which steps of two runs belong together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pairing {
+    /// By their number in the run.
+    #[default]
+    Step,
+    /// By their number in the process.
+    Abs,
+    /// By equal rows of the taps that the layouts file aligns by.
+    Inputs,
 }
 
 /// The runs and layouts of a comparison, opened.
@@ -64,6 +80,9 @@ impl Comparison {
     /// Opens the runs and the layouts file.
     pub fn open(&self) -> Result<Opened<'_>, Error> {
         let layouts = self.layouts.as_deref().map_or_else(|| Ok(Layouts::default()), Layouts::read)?;
+        if self.pair == Pairing::Inputs && layouts.align().is_empty() {
+            return Err(Error::NoAlignment);
+        }
         let paths = std::iter::once(&self.run).chain(&self.run_b);
         let open = |path| Run::open(path, self.reading.access());
         let runs = paths.map(|path| open(path)).collect::<Result<_, _>>()?;
@@ -94,11 +113,21 @@ impl Comparison {
     }
 
     /// What the layouts file says of taps that are not there.
-    fn unmatched(&self, layouts: &Layouts, report: &Report) -> Vec<String> {
+    fn unmatched(&self, layouts: &Layouts, runs: &[Run]) -> Vec<String> {
         let Some(path) = &self.layouts else { return Vec::new() };
-        let unmatched = layouts.unmatched(report.rows.iter().map(|r| r.tap.as_str()));
-        let note = |glob| format!("tpcapture: {}: match {glob:?} fits no tap", path.display());
-        unmatched.into_iter().map(note).collect()
+        let name = |(i, run): (usize, &Run)| {
+            // The first of two runs keeps its names.
+            let renamed = i > 0 || runs.len() == 1;
+            let taps: BTreeSet<&str> = run.entries.iter().map(|e| e.record.tap.as_str()).collect();
+            let name = |tap| if renamed { layouts.renamed(tap) } else { tap.to_owned() };
+            taps.into_iter().map(name).collect::<Vec<_>>()
+        };
+        let taps: Vec<String> = runs.iter().enumerate().flat_map(name).collect();
+        let unmatched = layouts.unmatched(&taps);
+        unmatched
+            .into_iter()
+            .map(|what| format!("tpcapture: {}: {what} fits no tap", path.display()))
+            .collect()
     }
 }
 
@@ -114,12 +143,17 @@ impl Opened<'_> {
     pub fn compare(self, details: bool, progress: &(dyn Fn(u64) + Sync)) -> Result<Compared, Error> {
         let fail_on_nan = self.asked.fail_on_nan;
         let noise = self.noise.as_ref();
-        let options = Options { fail_on_nan, details, noise, progress: Some(progress) };
+        let pair = match self.asked.pair {
+            Pairing::Step => PairBy::Step,
+            Pairing::Abs => PairBy::Abs,
+            Pairing::Inputs => PairBy::Inputs,
+        };
+        let options = Options { fail_on_nan, details, pair, noise, progress: Some(progress) };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),
         };
-        let mut notes = self.asked.unmatched(&self.layouts, &report);
+        let mut notes = self.asked.unmatched(&self.layouts, &self.runs);
         let report = self.asked.chosen(report)?;
         if let Some(why) = nothing(&report, &self.runs[0]) {
             notes.push(format!("tpcapture: nothing was compared: {why}"));

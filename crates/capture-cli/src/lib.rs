@@ -59,6 +59,11 @@ pub enum Error {
     /// The layouts file is not one.
     #[error(transparent)]
     Layouts(#[from] capture_compare::LayoutsError),
+    /// Steps cannot be paired by inputs that nobody named.
+    #[error(
+        "--pair inputs: expected the taps of the inputs in --layouts, as in [align] by = \"input_ids\", found none"
+    )]
+    NoAlignment,
     /// No such tap, step or call.
     #[error("{0}")]
     NotFound(String),

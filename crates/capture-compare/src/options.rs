@@ -3,6 +3,18 @@
 use crate::run::Run;
 use rayon::prelude::*;
 
+/// What tells that a step of one run is one of the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PairBy {
+    /// Its number in the run.
+    #[default]
+    Step,
+    /// Its number in the process.
+    Abs,
+    /// Equal rows of the taps that the layouts file aligns by.
+    Inputs,
+}
+
 /// How to compare.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'p> {
@@ -10,6 +22,8 @@ pub struct Options<'p> {
     pub fail_on_nan: bool,
     /// Rows have a [`crate::detail::Detail`], for a page.
     pub details: bool,
+    /// Which steps of the runs belong together.
+    pub pair: PairBy,
     /// A second run of the reference that differs from it by rounding only: what it is off by is allowed.
     pub noise: Option<&'p Run>,
     /// Called after each row, from any thread, with the bytes of its records.
