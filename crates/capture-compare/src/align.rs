@@ -12,7 +12,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 /// Steps, call and places of a pair's groups: what has one alignment.
@@ -23,7 +23,10 @@ type Found = Result<Alignment, String>;
 
 /// The alignments of two runs, each found when it is first needed.
 #[derive(Default)]
-pub(crate) struct Alignments(Mutex<HashMap<Key, Arc<OnceLock<Found>>>>);
+pub(crate) struct Alignments(Mutex<HashMap<Key, Slot>>);
+
+/// Kept for all tensors of a step; held while it is being found, so that others wait for it.
+type Slot = Arc<Mutex<Option<Arc<Found>>>>;
 
 /// The rows of a step that belong together.
 struct Alignment {
@@ -53,25 +56,40 @@ impl Alignments {
             return Ok((tensors, None));
         }
         let key = (pair.steps, pair.firing.call, [a.at.clone(), b.at.clone()]);
-        let found = {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(known.entry(key).or_default())
+        let slot = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let unaligned = |text: &str| Some(format!("rows compared as they stand: {text}"));
+        let found = match &*slot {
+            Some(found) => Arc::clone(found),
+            None => match find(indices, pair, layouts, [&a.at, &b.at]) {
+                Ok(alignment) => Arc::new(Ok(alignment)),
+                Err(Fault::Layout(text)) => Arc::new(Err(text)),
+                // On another machine of a cluster it may be readable: nothing is kept.
+                Err(Fault::File(error)) => return Ok((tensors, unaligned(&error.to_string()))),
+            },
         };
-        match found.get_or_init(|| find(indices, pair, layouts, [&a.at, &b.at])) {
+        *slot = Some(Arc::clone(&found));
+        drop(slot);
+        match &*found {
             Ok(alignment) => alignment.apply(tensors, layouts),
-            Err(text) => Ok((tensors, Some(format!("rows compared as they stand: {text}")))),
+            Err(text) => Ok((tensors, unaligned(text))),
         }
     }
 }
 
-fn find(indices: [&Index<'_>; 2], pair: &Pair, layouts: &Layouts, at: [&BTreeMap<String, u32>; 2]) -> Found {
+fn find(
+    indices: [&Index<'_>; 2],
+    pair: &Pair,
+    layouts: &Layouts,
+    at: [&BTreeMap<String, u32>; 2],
+) -> Result<Alignment, Fault> {
     let keys = |side: usize| {
         let firing = pair.own(side);
         let name = [Side::Reference, Side::Candidate][side];
         let taps = Taps { index: indices[side], firing: &firing, layouts, side: Some(name) };
         taps.row_keys(at[side]).map_err(|fault| match fault {
-            Fault::Layout(text) => format!("{}: {text}", ["reference", "candidate"][side]),
-            Fault::File(error) => error.to_string(),
+            Fault::Layout(text) => Fault::Layout(format!("{}: {text}", ["reference", "candidate"][side])),
+            file => file,
         })
     };
     let [reference, candidate] = [keys(0)?, keys(1)?];

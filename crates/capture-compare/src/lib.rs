@@ -6,10 +6,11 @@ mod source;
 mod segment;
 mod listing;
 pub mod run;
+mod vectors;
+pub mod float;
 pub mod decode;
 pub mod summary;
 
-pub mod float;
 pub mod transform;
 pub mod layouts;
 
@@ -24,8 +25,14 @@ mod extent;
 mod scale;
 
 pub mod statistics;
+mod real;
 pub mod rows;
+mod magnitudes;
+mod repeats;
 mod scales;
+mod largest;
+mod errors;
+mod pieces;
 mod units;
 pub mod measure;
 pub mod exact;
@@ -53,6 +60,7 @@ mod judged;
 pub mod outcome;
 pub mod walk;
 pub mod compare;
+pub mod spread;
 mod alone;
 
 pub use alone::check;

@@ -37,7 +37,7 @@
 use crate::{
     float::Float,
     outliers::{extreme, middle_and_spread, outlier},
-    statistics::{Line, Statistics, median},
+    statistics::{Line, Statistics, lambda, median},
 };
 
 /// The relative noise that may be inherited where nothing is known of it.
@@ -88,14 +88,8 @@ struct RowSlope {
 
 impl Noise {
     pub(crate) fn of(s: &Statistics, float: Float) -> Self {
-        let rms = |lines: &[Line]| median(lines.iter().map(|l| l.rms)).unwrap_or(0.0);
         let rows = s.rows.len();
-        let by_rows = rms(&s.rows);
-        let lambda = match &s.pieces {
-            Some(pieces) => by_rows.min(median(pieces.rms.iter().copied()).unwrap_or(by_rows)),
-            None if rows < 4 => by_rows,
-            None => by_rows.min(rms(&s.columns)),
-        };
+        let lambda = lambda(&s.rows, &s.columns, s.pieces.as_ref());
         let (tau, near_tau) = (lambda.max(0.5), s.near_noise.max(0.5));
         let groups = s.groups.iter().map(|lines| outlier(lines, 3.5, 7.0)).fold(0.0, f64::max);
         let (slope, slope_of_pieces) = slope(s, float.roundoff(), lambda);
@@ -105,7 +99,7 @@ impl Noise {
             lambda,
             direct: direct_units(float),
             rows,
-            level: if rows >= 8 { by_rows } else { lambda },
+            level: if rows >= 8 { median(s.rows.iter().map(|l| l.rms)).unwrap_or(0.0) } else { lambda },
             largest_row: s.rows.iter().map(discounted).fold(0.0, f64::max),
             row_slope: row_slope(s),
             slope,
@@ -126,10 +120,6 @@ impl Noise {
     /// λ·u.
     pub(crate) fn relative(&self) -> f64 {
         self.lambda * self.roundoff
-    }
-
-    pub(crate) fn tau(&self) -> f64 {
-        self.lambda.max(0.5)
     }
 
     /// Every test and its severity, after taps with the noise `inherited` (E).

@@ -78,8 +78,7 @@ pub struct Decision {
 /// Measures two tensors of one shape whose dtypes can be compared.
 #[must_use]
 pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<Float>) -> Measured {
-    if exact::same_bits(reference, candidate) {
-        let both_nan = exact::count_nan(reference);
+    if let Some(both_nan) = exact::identical(reference, candidate) {
         let finite = reference.len() - both_nan;
         let ones = (finite > 0).then_some(1.0);
         let statistics = Statistics {

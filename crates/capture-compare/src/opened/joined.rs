@@ -1,6 +1,6 @@
 //! A side that is joined of several taps, against the tap of the other side that is the whole of them.
 
-use super::{Opening, SIDES, no_replicas};
+use super::{Opening, SIDES, no_replicas, of_side};
 use crate::{
     gather::{Fault, Full, Gathered, Tensor},
     index::Group,
@@ -35,19 +35,15 @@ impl<'r> Opening<'_, 'r> {
         joined: &Joined,
         whole: &Group,
     ) -> Result<[Tensor<'r>; 2], Fault> {
-        let at = |side: usize, fault| match fault {
-            Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
-            file => file,
-        };
         let parts = joined.parts.iter().map(|part| self.part(side, part));
-        let parts = parts.collect::<Result<Vec<_>, _>>().map_err(|fault| at(side, fault))?;
+        let parts = parts.collect::<Result<Vec<_>, _>>().map_err(|fault| of_side(side, fault))?;
         let other = 1 - side;
         let own = self.pair.own(other);
         let said = self.pair.said[other].clone();
         let taps = self.taps(other, &own);
-        let whole = Piece::new(taps, whole, said).map_err(|fault| at(other, fault))?;
+        let whole = Piece::new(taps, whole, said).map_err(|fault| of_side(other, fault))?;
         let inferred = whole.said.is_none() && parts.iter().all(|part| part.said.is_none());
-        let axis = axis(joined.dim, &parts).map_err(|fault| at(side, fault))?;
+        let axis = axis(joined.dim, &parts).map_err(|fault| of_side(side, fault))?;
         let (of_parts, of_whole) = fit(&parts, &whole, axis)?;
         row.placement_from =
             Some(if whole.said.is_some() { self.pair.from } else { PlacementFrom::Inferred });
@@ -61,9 +57,9 @@ impl<'r> Opening<'_, 'r> {
         }
         self.note_absent(row, other, (&own, whole.group), &of_whole);
         let made = parts.into_iter().zip(&of_parts).map(|(part, placements)| part.assemble(placements));
-        let made = made.collect::<Result<Vec<_>, _>>().map_err(|fault| at(side, fault))?;
-        let tensor = concatenate(made, axis).map_err(|text| at(side, Fault::Layout(text)))?;
-        let whole = whole.assemble(&of_whole).map_err(|fault| at(other, fault))?;
+        let made = made.collect::<Result<Vec<_>, _>>().map_err(|fault| of_side(side, fault))?;
+        let tensor = concatenate(made, axis).map_err(|text| of_side(side, Fault::Layout(text)))?;
+        let whole = whole.assemble(&of_whole).map_err(|fault| of_side(other, fault))?;
         if inferred {
             no_replicas([&tensor.whole, &whole.whole]).map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
         }
