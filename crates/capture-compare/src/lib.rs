@@ -20,6 +20,7 @@ pub mod misfit;
 pub mod assemble;
 mod element;
 mod rearrange;
+mod sort;
 mod dequant;
 mod extent;
 mod scale;

@@ -13,6 +13,7 @@ use crate::{
     placing::{groups, said},
     rearrange::rearrange,
     scale,
+    sort::sorted,
     transform::{Dequant, Scheme, Transform},
 };
 use capture_core::{Placements, Sharding};
@@ -63,6 +64,14 @@ impl<'r> Taps<'_, 'r> {
                 let part = member.part.clone();
                 let made = match transform {
                     Transform::Dequant(words) => dequantised(part, words, *entry, origins.get(m).copied()),
+                    Transform::SortRowsBy(tap) => self
+                        .operand(tap, *entry)
+                        .map_err(Wrong::from)
+                        .and_then(|(by, _)| sorted(part, &by, transform).map_err(Wrong::Misfit)),
+                    Transform::SetRows => {
+                        let by = part.clone();
+                        sorted(part, &by, transform).map_err(Wrong::Misfit)
+                    }
                     other => rearrange(part, other).map_err(Wrong::Misfit),
                 };
                 member.part = made.map_err(|wrong| wrong.of(rank))?;
@@ -149,6 +158,7 @@ impl<'r> Taps<'_, 'r> {
                 );
                 return Err(Fault::Layout(text));
             }
+            // What is sorted by a tap is sorted by it as recorded: `rearrange` leaves its own order alone.
             part = rearrange(part, transform).map_err(|misfit| of_rank(rank, &misfit))?;
         }
         Ok((part, transforms.contains(&Transform::Unswizzle)))

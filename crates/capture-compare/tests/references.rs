@@ -325,3 +325,36 @@ fn steps_are_paired_by_what_was_asked_for() {
         rows.iter().filter(|r| r.tap == "twice").map(|r| (r.step, r.verdict.unwrap())).collect();
     assert_eq!(found, [(0, Identical), (1, Identical), (1, Missing)]);
 }
+
+/// U17: two routers. Of token 2 they chose the same experts in another order, of token 4 others with weights that are
+/// nearly those.
+#[test]
+fn chosen_experts_are_sets_and_their_weights_follow() {
+    let choice = |changed: bool| {
+        let mut weights: Vec<f32> = (0..48).map(|i| 0.3 - (i % 8) as f32 / 32.0).collect();
+        let mut experts: Vec<i32> = (0..48).map(|i| 8 * (i / 8) + (3 * i) % 8).collect();
+        if changed {
+            // Sorted by weight again, where two weights are as good as equal.
+            experts.swap(16, 17);
+            weights.swap(16, 17);
+            for i in 32..40 {
+                experts[i] += 100;
+                weights[i] *= 1.001;
+            }
+        }
+        let ids = experts.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let ids = Tensor::new(0, "0.topk_idx", Dtype::I32, &[6, 8], ids);
+        record("tp=1", &[Tensor::f32(0, "0.topk_w", &[6, 8], &weights), ids])
+    };
+    let layouts = "[[tap]]\nmatch = \"*.topk_w\"\ntransforms = [\"sort_rows_by(*.topk_idx)\"]\n\
+                   [[tap]]\nmatch = \"*.topk_idx\"\ntransforms = [\"set_rows\"]\n";
+    let found = rows(&choice(false), &choice(true), layouts);
+    assert_eq!(found[1].verdict, Some(Verdict::Different));
+    let worst = found[1].worst.as_ref().unwrap();
+    assert_eq!((worst.index[0], worst.candidate - worst.reference), (4, 100.0));
+    assert_eq!(found[0].worst.as_ref().unwrap().index[0], 4, "token 2's weights are equal: {:#?}", found[0]);
+    all_identical(&rows(&choice(true), &choice(true), layouts), &["0.topk_w", "0.topk_idx"]);
+    // Only the order of token 2.
+    let plain = rows(&choice(false), &choice(true), "");
+    assert_eq!(plain[0].worst.as_ref().unwrap().index[0], 2);
+}

@@ -113,10 +113,11 @@ fn every_example_of_the_page_is_a_layouts_file() {
     let page = include_str!("../../../../docs/layouts.md");
     let examples: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 10);
+    assert_eq!(examples.len(), 13);
     for example in examples {
         let layouts = Layouts::parse(example).unwrap();
-        assert!(!layouts.taps.is_empty() || !layouts.renames.is_empty(), "{example}");
+        let tables = layouts.taps.len() + layouts.renames.len() + layouts.joins.len() + layouts.align.len();
+        assert!(tables > 0, "{example}");
     }
 }
 
