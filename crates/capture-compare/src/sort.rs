@@ -7,7 +7,7 @@ use crate::{misfit::Misfit, part::Part, transform::Transform};
 ///
 /// # Errors
 /// A [`Misfit`] where `by` has another shape, or the numbers are not stored one by one.
-pub(crate) fn sorted<'a>(part: Part<'a>, by: &Part<'_>, transform: &Transform) -> Result<Part<'a>, Misfit> {
+pub(crate) fn sorted<'a>(part: &Part<'_>, by: &Part<'_>, transform: &Transform) -> Result<Part<'a>, Misfit> {
     let misfit = |expected: String, found: String| Misfit::Transform {
         transform: transform.to_string(),
         expected,
@@ -58,28 +58,28 @@ mod tests {
         let by = part(Dtype::I8, &[2, 3], vec![2, 0xff, 1, 7, 7, 3]);
         let transform = Transform::SortRowsBy("i".into());
         let mut out = [0.0; 6];
-        sorted(weights(), &by, &transform).unwrap().read(0, &mut out);
+        sorted(&weights(), &by, &transform).unwrap().read(0, &mut out);
         assert_eq!(out, [2., 3., 1., 6., 4., 5.]);
         let mut out = [0.0; 6];
-        sorted(by.clone(), &by, &Transform::SetRows).unwrap().read(0, &mut out);
+        sorted(&by, &by, &Transform::SetRows).unwrap().read(0, &mut out);
         assert_eq!(out, [-1., 1., 2., 3., 7., 7.]);
     }
 
     #[test]
     fn what_does_not_fit_is_said() {
         let transform = Transform::SortRowsBy("i".into());
-        let error = sorted(weights(), &part(Dtype::I8, &[2, 2], vec![0; 4]), &transform).unwrap_err();
+        let error = sorted(&weights(), &part(Dtype::I8, &[2, 2], vec![0; 4]), &transform).unwrap_err();
         assert_eq!(
             error.to_string(),
             "sort_rows_by(i): expected shape [2, 3] as its own, found shape [2, 2]"
         );
         let scalar = || part(Dtype::I8, &[], vec![0]);
-        let error = sorted(scalar(), &scalar(), &Transform::SetRows).unwrap_err();
+        let error = sorted(&scalar(), &scalar(), &Transform::SetRows).unwrap_err();
         assert_eq!(error.to_string(), "set_rows: expected rows of real numbers, found I8 []");
         let packed = || part(Dtype::F4, &[2], vec![0]);
-        let error = sorted(packed(), &packed(), &Transform::SetRows).unwrap_err();
+        let error = sorted(&packed(), &packed(), &Transform::SetRows).unwrap_err();
         assert_eq!(error.to_string(), "set_rows: expected numbers as recorded, found packed or quantised F4");
-        let empty = sorted(part(Dtype::I8, &[3, 0], vec![]), &part(Dtype::I8, &[3, 0], vec![]), &transform);
+        let empty = sorted(&part(Dtype::I8, &[3, 0], vec![]), &part(Dtype::I8, &[3, 0], vec![]), &transform);
         assert_eq!(empty.unwrap().shape, [3, 0]);
     }
 }

@@ -64,14 +64,11 @@ impl<'r> Taps<'_, 'r> {
                 let part = member.part.clone();
                 let made = match transform {
                     Transform::Dequant(words) => dequantised(part, words, *entry, origins.get(m).copied()),
-                    Transform::SortRowsBy(tap) => self
-                        .operand(tap, *entry)
-                        .map_err(Wrong::from)
-                        .and_then(|(by, _)| sorted(part, &by, transform).map_err(Wrong::Misfit)),
-                    Transform::SetRows => {
-                        let by = part.clone();
-                        sorted(part, &by, transform).map_err(Wrong::Misfit)
+                    Transform::SortRowsBy(tap) => {
+                        let by = self.operand(tap, *entry).map_err(Wrong::from);
+                        by.and_then(|(by, _)| sorted(&part, &by, transform).map_err(Wrong::Misfit))
                     }
+                    Transform::SetRows => sorted(&part, &part, transform).map_err(Wrong::Misfit),
                     other => rearrange(part, other).map_err(Wrong::Misfit),
                 };
                 member.part = made.map_err(|wrong| wrong.of(rank))?;
