@@ -266,6 +266,19 @@ def test_keys_move_open_and_close(opened: Browser) -> None:
     assert outline == "solid"
 
 
+def test_markup_that_got_in_would_run_nothing(window: Browser, page: Path, tmp_path: Path) -> None:
+    path = tmp_path / "markup.html"
+    path.write_text(page.read_text().replace("<main>", f"<main>{HOSTILE}<script>alert(2)</script>"))
+    window.view(1400, 900)
+    window.problems.clear()
+    window.open(path)
+    assert not [problem for problem in window.problems if problem.startswith("dialog")]
+    assert "Content Security Policy" in " ".join(window.problems)
+    assert text(window, "#panel-title") is None
+    window.click("#first")
+    assert text(window, "#panel-title") == "layers.1.q"
+
+
 def test_arrows_look_through_taps_while_one_is_open(opened: Browser) -> None:
     opened.click('#map td[aria-label^="layers.1.q"]')
     assert focused(opened).startswith("layers.1.q, step 1: ")

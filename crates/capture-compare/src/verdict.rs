@@ -123,7 +123,7 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     }
     let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
-    let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
+    let scale = measured.codes.map(|c| ("scale", c.severity()));
     let tests = noise.severities(inherited).into_iter().chain(scale);
     let tests = tests
         .map(|(name, x)| Test { name: name.into(), severity: if x.is_nan() { f64::INFINITY } else { x } });
