@@ -47,6 +47,7 @@ mod variants;
 mod judged;
 pub mod outcome;
 pub mod walk;
+mod diagnose;
 pub mod compare;
 mod alone;
 
