@@ -42,6 +42,8 @@ pub mod report;
 pub mod options;
 mod pairing;
 mod taps;
+mod running;
+mod reduction;
 mod opened;
 mod variants;
 mod judged;

@@ -139,6 +139,12 @@ pub enum Kind {
     Codes,
     /// A rank holds another rank's slice.
     RankOrder,
+    /// A rank holds its own input where it should hold a reduction.
+    NotReduced,
+    /// A rank does not hold the sum of the partials before it.
+    NotTheSum,
+    /// NaN or infinity, where one first appears.
+    NotFinite,
 }
 
 /// A finding beside the verdict.
