@@ -11,12 +11,13 @@ use crate::{
     gather::Fault,
     index::{Group, Index},
     judged::Judged,
-    layouts::Layouts,
+    layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
     options::Options,
     outcome::{Measurement, Outcome},
     pairing::{Pair, groups, pairs},
     payload::same_codes,
+    reduction::{Reduced, Reduction, Reductions},
     report::{Diagnosis, Kind, Report, Row},
     run::{Entry, FileError, Run},
     scale,
@@ -53,6 +54,7 @@ impl Decided {
 pub struct Comparison<'r> {
     sides: [Index<'r>; 2],
     noise: Option<Index<'r>>,
+    reductions: [Reductions; 2],
     layouts: &'r Layouts,
     options: Options<'r>,
     pairs: Vec<Pair>,
@@ -78,8 +80,9 @@ impl<'r> Comparison<'r> {
         let steps = Steps::new(sides.each_ref(), layouts, options.pair);
         let pairs = pairs(&sides[0], &sides[1], layouts, &steps);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
+        let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
         let (alignments, noise_alignments) = Default::default();
-        Self { sides, noise, layouts, options, pairs, alignments, noise_alignments }
+        Self { sides, noise, reductions, layouts, options, pairs, alignments, noise_alignments }
     }
 
     /// How many pairs there are.
@@ -144,9 +147,26 @@ impl<'r> Comparison<'r> {
                 return Outcome::Settled(Box::new(row));
             }
         };
-        let variants = measured(&mut row, &opened);
+        let reduced = self.reduced(opening.pair, [a, b]);
+        let variants = measured(&mut row, &opened, reduced.as_ref());
         let floor = self.floor(opening.pair, a);
-        Outcome::Measured(Box::new(Measurement { row, variants, floor }))
+        let partials = reduced.map(|reduced| reduced.partials);
+        Outcome::Measured(Box::new(Measurement { row, variants, floor, partials }))
+    }
+
+    /// The partial sums that the tensors are made of, where they were captured.
+    fn reduced(&self, pair: &Pair, groups: [&Group; 2]) -> Option<Reduced<'r>> {
+        if pair.joined.iter().any(Option::is_some) {
+            return None;
+        }
+        let of = [Side::Reference, Side::Candidate];
+        Reduced::of(&std::array::from_fn(|side| Reduction {
+            index: &self.sides[side],
+            partials: self.reductions[side].feeding(&pair.own(side)),
+            group: groups[side],
+            layouts: self.layouts,
+            side: Some(of[side]),
+        }))
     }
 
     /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
@@ -233,12 +253,20 @@ impl Comparison<'_> {
 }
 
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.
-fn measured(row: &mut Row, opened: &Opened<'_>) -> Vec<Judged> {
+fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -> Vec<Judged> {
     let [a, b] = &opened.tensors;
     let found = variants(&opened.tensors);
     row.diagnoses.extend(found.notes);
     let mut twins = found.twins;
-    let judge = |[a, b]: &[_; 2]| Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
+    let judge = |[a, b]: &[_; 2]| {
+        let mut judged = Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
+        let measured = &mut judged.measured;
+        if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
+        {
+            measured.bound = reduced.bound(a, b, float);
+        }
+        judged
+    };
     let judged: Vec<Judged> = found.pairs.iter().map(judge).collect();
     let codes = match &judged[0].measured {
         measured if measured.identical => {

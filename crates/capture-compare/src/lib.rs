@@ -55,6 +55,8 @@ mod steps;
 mod joining;
 mod pairing;
 mod align;
+mod running;
+mod reduction;
 mod opened;
 mod variants;
 mod judged;

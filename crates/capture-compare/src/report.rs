@@ -171,6 +171,10 @@ pub enum Kind {
     Shifted,
     /// The bits of another dtype or byte order.
     Reinterpreted,
+    /// A rank does not hold the sum of the partials before it.
+    NotTheSum,
+    /// NaN or infinity, where one first appears.
+    NotFinite,
 }
 
 /// A finding beside the verdict.
