@@ -1,7 +1,9 @@
 """`tpcapture.compare` says what the command says, in types; what is not there or does not parse raises."""
 
+import signal
 import subprocess
 import sys
+import time
 import types
 from html.parser import HTMLParser
 from pathlib import Path
@@ -99,6 +101,34 @@ def test_what_cannot_be_done_raises(runs: tuple[Path, Path], tmp_path: Path) -> 
         tpcapture.compare(*runs, tap="k")
     with pytest.raises(ValueError, match='step="x": '):
         tpcapture.compare(*runs, step="x")
+
+
+def test_a_signal_stops_it(rank: Launch) -> None:
+    code = """
+import numpy as np, tpcapture
+for i in range(60):
+    tpcapture.capture(f"t{i}", np.random.default_rng(SEED + i).standard_normal((512, 512)), placement="R")
+"""
+    a, b = (
+        rank(code.replace("SEED", seed), rank=0, run=f"of{seed}", TPCAPTURE="1").run_dir
+        for seed in ("0", "100")
+    )
+    since = time.monotonic()
+    tpcapture.compare(a, b)
+    full = time.monotonic() - since
+
+    def stop(*_: object) -> None:
+        raise InterruptedError("stopped")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        since = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, full / 20)
+        with pytest.raises(InterruptedError, match="stopped"):
+            tpcapture.compare(a, b)
+        assert time.monotonic() - since < full * 0.7 + 0.1
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_an_unreadable_file_is_listed(runs: tuple[Path, Path]) -> None:

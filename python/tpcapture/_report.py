@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpcapture import _native
 from tpcapture._run import Run
@@ -63,6 +64,15 @@ class RankError:
 
 
 @dataclass(frozen=True, slots=True)
+class Test:
+    """A test that decided."""
+
+    name: str
+    severity: float | None
+    """Its statistic as a share of its limit."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """A finding beside the verdict."""
 
@@ -88,6 +98,8 @@ class Row:
     placement: str | None
     placement_from: str | None
     """`capture`, `layouts` or `inferred`."""
+    test: Test | None
+    """The test that decided; None where none was needed."""
     ranks: list[int]
     """Global ranks whose part differs; all that took part for LAYOUT and MISSING."""
     n: int
@@ -117,6 +129,7 @@ class Row:
     def of(cls, known: dict[str, Any]) -> "Row":
         """The row of an object of the report's JSON."""
         known["verdict"] = known["verdict"] and Verdict(known["verdict"])
+        known["test"] = known["test"] and Test(**known["test"])
         known["by_rank"] = [RankError(**error) for error in known["by_rank"]]
         known["worst"] = known["worst"] and Worst(**known["worst"])
         known["diagnoses"] = [Diagnosis(**diagnosis) for diagnosis in known["diagnoses"]]
@@ -147,6 +160,7 @@ class Report:
     """How many rows have each verdict."""
     rows: list[Row]
     """One per tap, step, call and group, in capture order."""
+    _asked: "_native._Asked" = field(repr=False, compare=False)
     _json: str = field(repr=False, compare=False)
     _text: str = field(repr=False, compare=False)
 
@@ -178,6 +192,17 @@ class Report:
         """The report as `tpcapture compare --json` prints it."""
         return self._json
 
+    def to_html(self) -> str:
+        """The report as a page, one HTML file, as `tpcapture report` writes it.
+
+        Reads the runs again, for what only a page shows. OSError where they are no longer there.
+        """
+        return _native.page(self._asked)
+
+    def save_html(self, path: "StrPath") -> None:
+        """Write the page of `to_html` to a file."""
+        Path(path).write_text(self.to_html(), encoding="utf-8")
+
     def to_pandas(self) -> "pandas.DataFrame":
         """The rows as a data frame. ImportError where pandas is missing."""
         try:
@@ -198,18 +223,23 @@ def compare(
     run_b: StrPath | Run | None = None,
     *,
     layouts: StrPath | None = None,
+    noise: StrPath | Run | None = None,
     fail_on_nan: bool = False,
     allow_suspect: bool = False,
     tap: str | None = None,
     step: int | str | None = None,
+    engine: Literal["local", "ray"] = "local",
     mmap: bool = True,
 ) -> Report:
     """Compare a candidate run with a reference, or one run across its ranks, as `tpcapture compare` does.
 
     run_a, run_b: open runs, or paths of runs or of directories that hold one; run_a is the reference. layouts: what is
-    known of how taps are sharded, a TOML file. fail_on_nan: take NaN at the same place on both sides for a difference.
+    known of how taps are sharded, a TOML file. noise: a second run of the reference that differs from it by rounding
+    only: what it is off by is allowed. fail_on_nan: take NaN at the same place on both sides for a difference.
     allow_suspect: take SUSPECT for no difference. tap, step: report on these only, a name or pattern and `10` or
-    `"10-20"`; all are compared nonetheless. mmap: map the files rather than read them.
+    `"10-20"`; all are compared nonetheless. engine: `"ray"` has tensors read by an existing Ray cluster, on whose
+    machines the files of a run may be spread; variables such as `$SCRATCH` in a path are then each machine's own. mmap:
+    map the files rather than read them.
 
     OSError: a path is no run, or the layouts file cannot be read. ValueError: an argument or the layouts file does not
     parse, or there is no such tap or step.
@@ -218,10 +248,12 @@ def compare(
         "run": _path(run_a),
         "run_b": None if run_b is None else _path(run_b),
         "layouts": None if layouts is None else os.fspath(layouts),
+        "noise": None if noise is None else _path(noise),
         "fail_on_nan": fail_on_nan,
         "allow_suspect": allow_suspect,
         "tap": tap,
         "step": None if step is None else str(step),
+        "engine": engine,
         "mmap": mmap,
     }
     text, terminal, status = _native.compare(asked)
@@ -234,6 +266,7 @@ def compare(
         first_divergence=known["first_divergence"] and Divergence(**known["first_divergence"]),
         counts={Verdict(verdict): n for verdict, n in known["counts"].items()},
         rows=[Row.of(row) for row in known["rows"]],
+        _asked=asked,
         _json=text,
         _text=terminal,
     )

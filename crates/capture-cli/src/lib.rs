@@ -13,13 +13,15 @@ mod notes;
 mod gaps;
 mod comparison;
 mod terminal;
+mod page;
 
 mod compare;
+mod report;
 mod ls;
 mod show;
 mod verify;
 
-pub use comparison::{Compared, Comparison, Opened};
+pub use comparison::{Compared, Comparison, Engine, Machines};
 pub use run::Reading;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +46,8 @@ enum Command {
     Verify(verify::Args),
     /// Compare a run across its ranks, or two runs of any tensor-parallel sizes.
     Compare(compare::Args),
+    /// Compare as `compare` does, and write what is found as one HTML page.
+    Report(report::Args),
 }
 
 /// Why a command could not be carried out.
@@ -59,13 +63,31 @@ pub enum Error {
     /// The layouts file is not one.
     #[error(transparent)]
     Layouts(#[from] capture_compare::LayoutsError),
+    /// The comparison could not be spread over machines.
+    #[error(transparent)]
+    Spread(#[from] capture_compare::spread::SpreadError),
+    /// Nothing here speaks to a Ray cluster.
+    #[error("expected the Python package's command for --engine ray: pip install 'tpcapture[ray]'")]
+    NoRay,
+    /// One run across its ranks is not spread.
+    #[error("expected two runs with --engine ray, found one")]
+    RayNeedsTwoRuns,
+    /// The page cannot be written.
+    #[error("cannot write the page: {reason}: {}", path.display())]
+    Write {
+        /// What the system said.
+        reason: std::io::Error,
+        /// The file.
+        path: std::path::PathBuf,
+    },
     /// No such tap, step or call.
     #[error("{0}")]
     NotFound(String),
 }
 
-/// Runs the command of those arguments, the program's name first, and returns its exit status.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+/// Runs the command of those arguments, the program's name first, and returns its exit status. `machines` are for those
+/// that ask for them.
+pub fn main(args: impl IntoIterator<Item = OsString>, machines: Machines<'_>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
@@ -78,7 +100,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Ls(args) => ls::ls(&args),
         Command::Show(args) => show::show(&args),
         Command::Verify(args) => verify::verify(&args),
-        Command::Compare(args) => compare::compare(&args),
+        Command::Compare(args) => compare::compare(&args, machines),
+        Command::Report(args) => report::report(&args, machines),
     };
     let output = made.unwrap_or_else(|e| Output::failed(&e));
     print(&output)

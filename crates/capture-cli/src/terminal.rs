@@ -19,6 +19,11 @@ const ROWS_BEFORE: usize = 8;
 const MOST_NOTES: usize = 20;
 
 impl Compared {
+    /// The verdict, where it begins, and how often there is which.
+    pub(crate) fn headline(&self) -> String {
+        headline(&self.report)
+    }
+
     /// The terminal report: with all rows and notes, or those around the first divergence.
     #[must_use]
     pub fn text(&self, all: bool, colours: bool) -> String {
@@ -113,7 +118,7 @@ fn is_sum(row: &Row) -> bool {
     row.verdict == Some(Verdict::Different) && placements.is_some_and(|p| p.0.iter().any(is_partial))
 }
 
-fn ranks_of(ranks: &[u32]) -> String {
+pub(crate) fn ranks_of(ranks: &[u32]) -> String {
     match ranks {
         [] => String::new(),
         [one] => format!(", rank {one}"),

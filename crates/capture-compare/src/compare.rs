@@ -16,12 +16,13 @@ use crate::{
     pairing::{Pair, groups, pairs},
     payload::same_codes,
     report::{Diagnosis, Kind, Report, Row},
-    run::{FileError, Run},
+    run::{Entry, FileError, Run},
     scale::misplaced,
     variants::variants,
     verdict::{Verdict, decide},
     walk::{Decided, walk},
 };
+use serde::{Deserialize, Serialize};
 
 /// Compares a candidate run with a reference.
 #[must_use]
@@ -32,10 +33,17 @@ pub fn compare(reference: &Run, candidate: &Run, layouts: &Layouts, options: Opt
     let (mut decided, errors) = comparison.walk(outcomes);
     let explained = options.map(&decided, |_| 0, |decided| comparison.explain(decided));
     for (decided, found) in decided.iter_mut().zip(explained) {
-        decided.row.diagnoses.extend(found.diagnoses);
-        decided.row.detail = found.detail;
+        decided.say(found);
     }
     comparison.report(decided, errors)
+}
+
+impl Decided {
+    /// Takes into the row what explaining it found.
+    pub(crate) fn say(&mut self, found: Explained) {
+        self.row.diagnoses.extend(found.diagnoses);
+        self.row.detail = found.detail;
+    }
 }
 
 /// Two runs and the pairs of tensors that are to be compared, in capture order.
@@ -48,7 +56,7 @@ pub struct Comparison<'r> {
 }
 
 /// What is to be said of a row beyond its figures.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// Findings.
     pub diagnoses: Vec<Diagnosis>,
@@ -84,6 +92,15 @@ impl<'r> Comparison<'r> {
     pub fn n_bytes(&self, pair: usize) -> u64 {
         let sides = self.pairs[pair].groups.iter().zip(&self.sides);
         sides.map(|(group, index)| group.as_ref().map_or(0, |group| index.n_bytes(group))).sum()
+    }
+
+    /// The records that a pair is made of, other than those that its layout draws on: whether the candidate's, and which.
+    pub(crate) fn records(&self, pair: usize) -> impl Iterator<Item = (usize, &Entry)> {
+        let sides = self.pairs[pair].groups.iter().zip(&self.sides).enumerate();
+        sides.flat_map(|(side, (group, index))| {
+            let entries = group.iter().flat_map(|group| &group.entries);
+            entries.map(move |e| (side, &index.run.entries[*e]))
+        })
     }
 
     fn opening(&self, pair: usize) -> Opening<'_, 'r> {

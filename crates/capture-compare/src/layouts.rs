@@ -50,9 +50,17 @@ struct File {
 impl Layouts {
     /// Reads a layouts file.
     pub fn read(path: &Path) -> Result<Self, LayoutsError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|reason| LayoutsError::Read { path: path.to_owned(), reason })?;
-        Self::parse(&text).map_err(|Fault { at, reason }| LayoutsError::Line {
+        Self::of_text(path, &Self::text(path)?)
+    }
+
+    /// The text of a layouts file.
+    pub fn text(path: &Path) -> Result<String, LayoutsError> {
+        std::fs::read_to_string(path).map_err(|reason| LayoutsError::Read { path: path.to_owned(), reason })
+    }
+
+    /// What a layouts file of that name says that holds this text.
+    pub fn of_text(path: &Path, text: &str) -> Result<Self, LayoutsError> {
+        Self::parse(text).map_err(|Fault { at, reason }| LayoutsError::Line {
             path: path.to_owned(),
             line: text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1,
             reason,

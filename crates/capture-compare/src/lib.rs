@@ -55,6 +55,7 @@ mod judged;
 pub mod outcome;
 pub mod walk;
 pub mod compare;
+pub mod spread;
 mod alone;
 
 pub use alone::check;

@@ -57,13 +57,13 @@ fn chunk(dtype: Dtype) -> usize {
     (128 / dtype.bitsize() * numbers_per_element(dtype)).next_power_of_two()
 }
 
-/// Hands over the size of the error of every number, a row at a time: row, first number, errors. They are in the units
+/// Hands over the size of the error of every number, a row at a time: first number, errors. They are in the units
 /// of [`measure`], or differences where the numbers are integers; infinite where classes differ.
 pub(crate) fn errors(
     reference: &Whole<'_>,
     candidate: &Whole<'_>,
     precision: Option<Float>,
-    take: &mut dyn FnMut(u64, u64, &[f64]),
+    take: &mut dyn FnMut(u64, &[f64]),
 ) {
     let grid = Grid::of(&reference.shape);
     let pair = Pair::new(reference, candidate);
@@ -93,7 +93,7 @@ pub(crate) fn errors(
                 })
             };
         }
-        take(row, from, &errors[..len]);
+        take(from, &errors[..len]);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::{
     infer::infer,
     layouts::{Layouts, Side},
     pairing::Pair,
+    rearrange::tiles_hint,
     report::{Diagnosis, Kind, PlacementFrom, Row},
     taps::Taps,
     verdict::Verdict,
@@ -47,7 +48,8 @@ impl<'r> Opening<'_, 'r> {
 
     /// Assembles both sides, and writes into the row how.
     pub(crate) fn open(&self, row: &mut Row, groups: [&Group; 2]) -> Result<Opened<'r>, Fault> {
-        let gathered = [self.taps(0).gather(groups[0])?, self.taps(1).gather(groups[1])?];
+        let gather = |side: usize| self.taps(side).gather(groups[side]).map_err(|fault| of_side(side, fault));
+        let gathered = [gather(0)?, gather(1)?];
         let rows = |side: usize| {
             let rows = self.indices[side].rows(&self.pair.firing, groups[side], self.layouts);
             rows.map_err(|text| Fault::Layout(format!("{}: {text}", SIDES[side])))
@@ -61,10 +63,7 @@ impl<'r> Opening<'_, 'r> {
         let [a, b] = gathered;
         let assemble = |side: usize, gathered: Gathered<'r>| {
             let made = self.taps(side).assemble(gathered, groups[side], &placements[side], rows[side]);
-            made.map_err(|fault| match fault {
-                Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
-                file => file,
-            })
+            made.map_err(|fault| of_side(side, fault))
         };
         let tensors = [assemble(0, a)?, assemble(1, b)?];
         if from == [PlacementFrom::Inferred; 2] {
@@ -120,6 +119,14 @@ impl<'r> Opening<'_, 'r> {
     }
 }
 
+/// The fault, and on which side.
+fn of_side(side: usize, fault: Fault) -> Fault {
+    match fault {
+        Fault::Layout(text) => Fault::Layout(format!("{}: {text}", SIDES[side])),
+        file => file,
+    }
+}
+
 /// What to say where equal shapes alone made replicas of ranks that hold other bits: those of a partial sum look the
 /// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong.
 fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
@@ -164,9 +171,9 @@ fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
         (whole_a, whole_b) = (whole_a.first_rows(rows), whole_b.first_rows(rows));
     }
     if whole_a.shape != whole_b.shape {
-        let text =
-            format!("expected one shape, found {:?} and {:?} (candidate)", whole_a.shape, whole_b.shape);
-        return Err(Fault::Layout(text));
+        let (a, b) = (&whole_a.shape, &whole_b.shape);
+        let hint = tiles_hint(a, b).or_else(|| tiles_hint(b, a)).unwrap_or_default();
+        return Err(Fault::Layout(format!("expected one shape, found {a:?} and {b:?} (candidate){hint}")));
     }
     // Assembling made sure that every part of a side has the dtype of the first.
     if let (Some(a), Some(b)) = (whole_a.parts.first(), whole_b.parts.first()) {

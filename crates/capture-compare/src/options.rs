@@ -2,6 +2,7 @@
 
 use crate::run::Run;
 use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How to compare.
 #[derive(Clone, Copy, Default)]
@@ -14,10 +15,13 @@ pub struct Options<'p> {
     pub noise: Option<&'p Run>,
     /// Called after each row, from any thread, with the bytes of its records.
     pub progress: Option<&'p (dyn Fn(u64) + Sync)>,
+    /// Once it is set no more rows are begun, and the report is of no use.
+    pub cancelled: Option<&'p AtomicBool>,
 }
 
 impl Options<'_> {
-    /// Does the work on all items in parallel, reporting how many bytes each was.
+    /// Does the work on all items in parallel, reporting how many bytes each was. After it was cancelled items are
+    /// missing.
     pub(crate) fn map<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -25,12 +29,38 @@ impl Options<'_> {
         work: impl Fn(&T) -> R + Sync,
     ) -> Vec<R> {
         let one = |item| {
+            // Nothing else is read by virtue of the flag.
+            if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+                return None;
+            }
             let result = work(item);
             if let Some(progress) = self.progress {
                 progress(n_bytes(item));
             }
-            result
+            Some(result)
         };
-        items.par_iter().map(one).collect()
+        items.par_iter().filter_map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn no_item_is_begun_after_it_was_cancelled() {
+        let (cancelled, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let options = Options { cancelled: Some(&cancelled), ..Options::default() };
+        let items: Vec<u64> = (0..100_000).collect();
+        let work = |item: &u64| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            cancelled.store(true, Ordering::Relaxed);
+            *item
+        };
+        let done = options.map(&items, |_| 0, work);
+        assert!((1..1000).contains(&done.len()), "{} were done", done.len());
+        assert_eq!(done.len(), begun.into_inner());
+        assert_eq!(Options::default().map(&items, |_| 0, |item| *item), items);
     }
 }

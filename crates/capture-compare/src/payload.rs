@@ -2,13 +2,14 @@
 //!
 //! A step of a 4-bit code is as large as a scale that is half as large again, so errors of values alone do not tell a wrong
 //! scale from codes that rounding flipped. Codes do: where rounding moves a scale by more than its own last place, it
-//! moves the codes as well. Over 16 neighbours along the last dim or the one before, of which at least half of those that
-//! are not zero and four kept their code, the change of the values is
+//! moves the codes as well, but for the smallest. Over 16 neighbours along the last dim or the one before, of which at
+//! least a third of those that are not small kept their code, the change of the values is
 //!
 //! d = Σ |c − r| / Σ |r| over those that kept it.
 //!
 //! A scale that rounding moved by one place gives at most 2u of its format, 1/8 for e4m3. A power of two cannot move
-//! without the codes: d = 1 or ½ there is a fault.
+//! without the codes: d = 1 or ½ there is a fault. A scale follows the largest number of its block, and so the noise that
+//! came before: up to 16 times its typical size are allowed for, and at most a quarter.
 
 use crate::{exact::same_bits, whole::Whole};
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize};
 const PANEL: (u64, u64) = (16, 4096);
 /// Neighbours along an axis.
 const RUN: usize = 16;
-/// How many of them must have kept their code.
-const LEAST: u32 = 4;
+/// Most that noise may have moved a scale by.
+const MOST_MOVED: f64 = 0.25;
 
 /// What codes say of two quantised tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -67,10 +68,11 @@ pub fn same_codes(reference: &Whole<'_>, candidate: &Whole<'_>) -> bool {
     }
 }
 
-/// Reference, candidate and the codes of both.
+/// Reference, candidate, the codes of both, and the smallest steps of the reference.
 #[derive(Default)]
 struct Panel {
     numbers: [Vec<f64>; 4],
+    steps: Vec<f64>,
     columns: usize,
 }
 
@@ -83,6 +85,10 @@ impl Panel {
                 whole.read(start + row as u64 * width, out);
             }
         }
+        self.steps.resize((rows * columns) as usize, 0.0);
+        for (row, out) in self.steps.chunks_mut(columns as usize).enumerate() {
+            from[0].read_magnitudes(start + row as u64 * width, out);
+        }
     }
 
     fn measure(&self, found: &mut Codes) {
@@ -90,12 +96,14 @@ impl Panel {
         let [r, c, k, l] = &self.numbers;
         for row in (0..r.len()).step_by(self.columns) {
             let mut across = Run::default();
-            for j in 0..self.columns {
+            for (j, down) in down.iter_mut().enumerate() {
                 let at = row + j;
                 let kept = k[at] == l[at];
                 found.differing += u64::from(!kept);
-                across.add(r[at], c[at], kept);
-                down[j].add(r[at], c[at], kept);
+                if r[at].abs() >= self.steps[at] && r[at].is_finite() && c[at].is_finite() {
+                    across.add(r[at], c[at], kept);
+                    down.add(r[at], c[at], kept);
+                }
                 if j % RUN == RUN - 1 || j == self.columns - 1 {
                     found.rescaled = found.rescaled.max(std::mem::take(&mut across).change());
                 }
@@ -108,7 +116,7 @@ impl Panel {
 /// Sums over neighbours.
 #[derive(Clone, Copy, Default)]
 struct Run {
-    /// Numbers that are not zero, and those of them that kept their code.
+    /// All, and those that kept their code.
     count: (u32, u32),
     /// Σ |c − r| and Σ |r| of these.
     sums: (f64, f64),
@@ -116,26 +124,25 @@ struct Run {
 
 impl Run {
     fn add(&mut self, r: f64, c: f64, kept: bool) {
-        if (r != 0.0 || c != 0.0) && r.is_finite() && c.is_finite() {
-            self.count.0 += 1;
-            if kept {
-                self.count.1 += 1;
-                self.sums = (self.sums.0 + (c - r).abs(), self.sums.1 + r.abs());
-            }
+        self.count.0 += 1;
+        if kept {
+            self.count.1 += 1;
+            self.sums = (self.sums.0 + (c - r).abs(), self.sums.1 + r.abs());
         }
     }
 
     fn change(&self) -> f64 {
         let (all, kept) = self.count;
-        if kept < LEAST || 2 * kept < all || self.sums.0 == 0.0 { 0.0 } else { self.sums.0 / self.sums.1 }
+        if 3 * kept < all || self.sums.0 == 0.0 { 0.0 } else { self.sums.0 / self.sums.1 }
     }
 }
 
 impl Codes {
-    /// The change over what rounding of the scales, or four times the noise of the taps before, may make of it.
+    /// The change over what rounding of the scales, and the noise of the taps before, may make of it.
     #[must_use]
     pub fn severity(&self, inherited: f64) -> f64 {
-        self.rescaled / (3.0 * self.scale_roundoff.min(1.0 / 16.0)).max(1.0 / 32.0).max(4.0 * inherited)
+        let rounding = (3.0 * self.scale_roundoff.min(1.0 / 16.0)).max(1.0 / 32.0);
+        self.rescaled / (rounding + (16.0 * inherited).min(MOST_MOVED))
     }
 
     /// What is to be said beside values that differ.

@@ -3,7 +3,7 @@
 
 use crate::{
     assemble,
-    dequant::{Operands, dequant},
+    dequant::{Operands, codes, dequant},
     extent::extents,
     gather::{Fault, Gathered, Tensor, gather},
     index::{Firing, Group, Index},
@@ -30,6 +30,21 @@ pub(crate) struct Taps<'t, 'r> {
 impl<'r> Taps<'_, 'r> {
     /// The records of a group, each after the transforms of its tap.
     pub(crate) fn gather(&self, group: &Group) -> Result<Gathered<'r>, Fault> {
+        self.transformed(group, |part, words, entry, origin| {
+            dequant(part, words, self.operands(words, entry, origin)?).map_err(Wrong::Misfit)
+        })
+    }
+
+    /// The same, with codes left without their scales: only shapes matter.
+    fn gather_codes(&self, group: &Group) -> Result<Gathered<'r>, Fault> {
+        self.transformed(group, |part, words, _, _| codes(part, words).map_err(Wrong::Misfit))
+    }
+
+    fn transformed(
+        &self,
+        group: &Group,
+        dequantised: impl Fn(Part<'r>, &Dequant, usize, Option<[u64; 2]>) -> Result<Part<'r>, Wrong>,
+    ) -> Result<Gathered<'r>, Fault> {
         let transforms = self.layouts.transforms(&self.firing.tap, self.side);
         let mut gathered = gather(self.index, &group.entries)?;
         if transforms.is_empty() {
@@ -47,12 +62,10 @@ impl<'r> Taps<'_, 'r> {
             for transform in valid.iter().chain(&transforms) {
                 let part = member.part.clone();
                 let made = match transform {
-                    Transform::Dequant(words) => {
-                        dequant(part, words, self.operands(words, *entry, origins.get(m).copied())?)
-                    }
-                    other => rearrange(part, other),
+                    Transform::Dequant(words) => dequantised(part, words, *entry, origins.get(m).copied()),
+                    other => rearrange(part, other).map_err(Wrong::Misfit),
                 };
-                member.part = made.map_err(|misfit| of_rank(rank, &misfit))?;
+                member.part = made.map_err(|wrong| wrong.of(rank))?;
             }
         }
         Ok(gathered)
@@ -83,7 +96,7 @@ impl<'r> Taps<'_, 'r> {
         let placed = placed.ok_or_else(|| {
             Fault::Layout(format!("scale_of: expected a placement of tap {tap:?}, found none"))
         })?;
-        let whole = weight.gather(own)?.assemble(&placed, None)?.whole;
+        let whole = weight.gather_codes(own)?.assemble(&placed, None)?.whole;
         let members = gathered.members;
         if members.iter().any(|m| whole.parts.iter().all(|p| p.rank != m.part.rank)) {
             return Err(none());
@@ -160,6 +173,27 @@ impl<'r> Taps<'_, 'r> {
             axis.and_then(|axis| if axis.len() == 1 { axis.first() } else { None }).map_or(0, |s| s.global)
         };
         extents(&whole).iter().map(|extent| [start(extent, 2), start(extent, 1)]).collect()
+    }
+}
+
+/// What is wrong with a record, or with another that it needs.
+enum Wrong {
+    Misfit(Misfit),
+    Fault(Fault),
+}
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Wrong {
+    fn of(self, rank: Option<u32>) -> Fault {
+        match self {
+            Self::Misfit(misfit) => of_rank(rank, &misfit),
+            Self::Fault(fault) => fault,
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Comparing runs.
 
+use crate::ray::Ray;
 use capture_cli::{Compared, Comparison, Error, Reading};
-use capture_compare::LayoutsError;
+use capture_compare::{LayoutsError, Options};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -20,22 +22,40 @@ pub(crate) struct Asked {
     run: PathBuf,
     run_b: Option<PathBuf>,
     layouts: Option<PathBuf>,
+    noise: Option<PathBuf>,
     fail_on_nan: bool,
     allow_suspect: bool,
     tap: Option<String>,
     step: Option<String>,
+    engine: String,
     mmap: bool,
 }
 
 impl Asked {
+    /// Compares, and makes something of it before the GIL is taken again.
+    fn compare<T: Send>(
+        self,
+        py: Python<'_>,
+        details: bool,
+        make: impl FnOnce(&Compared) -> T + Send,
+    ) -> PyResult<T> {
+        let comparison = self.comparison()?;
+        let compare = |cancelled: &AtomicBool| {
+            let options = Options { details, cancelled: Some(cancelled), ..Options::default() };
+            Ok(make(&comparison.compare(Some(&Ray::default()), options, |_| ())?))
+        };
+        interruptible(py, compare)?.map_err(|error| exception(&error))
+    }
+
     fn comparison(self) -> PyResult<Comparison> {
-        let Self { run, run_b, layouts, fail_on_nan, allow_suspect, tap, step, mmap } = self;
+        let Self { run, run_b, layouts, noise, fail_on_nan, allow_suspect, tap, step, engine, mmap } = self;
         let parse = |text: String| {
             let step = text.parse();
             step.map_err(|error| PyValueError::new_err(format!("step={text:?}: {error}")))
         };
+        let engine = engine.parse().map_err(PyValueError::new_err::<String>)?;
         let (step, reading) = (step.map(parse).transpose()?, Reading { no_mmap: !mmap });
-        Ok(Comparison { run, run_b, layouts, fail_on_nan, allow_suspect, tap, step, reading })
+        Ok(Comparison { run, run_b, layouts, noise, fail_on_nan, allow_suspect, tap, step, engine, reading })
     }
 }
 
@@ -45,10 +65,13 @@ impl Asked {
 /// parse, or there is no such tap or step.
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, asked: Asked) -> PyResult<(String, String, u8)> {
-    let comparison = asked.comparison()?;
-    let compared = interruptible(py, || comparison.open()?.compare(false, &|_| ()))?
-        .map_err(|error| exception(&error))?;
-    Ok((compared.json(), text(&compared), compared.exit_status()))
+    asked.compare(py, false, |compared| (compared.json(), text(compared), compared.exit_status()))
+}
+
+/// Compares in detail, and returns the HTML page. Errors are those of `compare`.
+#[pyfunction]
+pub(crate) fn page(py: Python<'_>, asked: Asked) -> PyResult<String> {
+    asked.compare(py, true, Compared::page)
 }
 
 /// What the command prints, and says on stderr.
@@ -67,13 +90,15 @@ fn exception(error: &Error) -> PyErr {
 
 /// Does the work in a thread of its own, without the GIL, while this one looks after signals. Once a handler raises,
 /// the work is told to stop, and its result is dropped.
-fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce(&AtomicBool) -> T + Send) -> PyResult<T> {
+    let cancelled = AtomicBool::new(false);
     thread::scope(|scope| {
         let (done, mut is_done) = channel::<()>();
+        let cancelled = &cancelled;
         let worker = scope.spawn(move || {
             // Dropped at the end, whichever way the work ends.
             let _done = done;
-            work()
+            work(cancelled)
         });
         let mut raised = None;
         while let Err(RecvTimeoutError::Timeout) = py.detach({
@@ -82,6 +107,7 @@ fn interruptible<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> Py
         }) {
             if let Err(error) = py.check_signals() {
                 raised = Some(error);
+                cancelled.store(true, Ordering::Relaxed);
             }
         }
         let result = worker.join().unwrap_or_else(|panic| resume_unwind(panic));

@@ -75,11 +75,43 @@ fn errors_name_the_line_and_what_was_expected() {
 }
 
 #[test]
+fn names_of_taps_take_what_the_match_did() {
+    let layouts = Layouts::parse(
+        r#"
+        [[tap]]
+        match = "layers.*.scale"
+        side = "candidate"
+        transforms = ["unswizzle(128x4)", "crop(0, 130)"]
+        [[tap]]
+        match = "*.{q,k}.scale, layers.*.scale"
+        placement = "scale_of(layers.*.weight, block=[1,16])"
+        transforms = ["transpose(0, 1)"]
+        [[tap]]
+        match = "layers.*.weight"
+        transforms = ["dequant(nvfp4, scale=layers.*.scale, global=1/layers.*.global)"]
+        "#,
+    )
+    .unwrap();
+    let transforms = |tap, side| {
+        layouts.transforms(tap, side).iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    let dequant = "dequant(nvfp4, scale=layers.3.mlp.scale, global=1/layers.3.mlp.global)";
+    assert_eq!(transforms("layers.3.mlp.weight", Some(Side::Reference)), dequant);
+    assert_eq!(transforms("layers.3.scale", Some(Side::Candidate)), "unswizzle(128x4); crop(0, 130)");
+    for side in [Some(Side::Reference), None] {
+        assert_eq!(transforms("layers.3.scale", side), "transpose(0, 1)");
+    }
+    assert_eq!(transforms("other", None), "");
+    let placement = layouts.placement("layers.3.scale").unwrap().to_string();
+    assert_eq!(placement, "scale_of(layers.3.weight, block=[1,16])");
+}
+
+#[test]
 fn every_example_of_the_page_is_a_layouts_file() {
     let page = include_str!("../../../../docs/layouts.md");
     let examples: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 6);
+    assert_eq!(examples.len(), 10);
     for example in examples {
         let layouts = Layouts::parse(example).unwrap();
         assert!(!layouts.taps.is_empty() || !layouts.renames.is_empty(), "{example}");
