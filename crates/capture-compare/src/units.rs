@@ -161,6 +161,7 @@ impl Sums {
         for (part, [max_units, row_units]) in s.parts.iter_mut().zip(self.parts) {
             (part.max_units, part.row_units) = (max_units, row_units);
         }
+        s.row_units = self.rows.iter().map(|l| l.rms).fold(0.0, f64::max);
         (s.rows, s.slopes, s.blocks) = (self.rows, self.slopes, self.blocks);
     }
 

@@ -49,8 +49,10 @@ impl fmt::Display for Verdict {
 pub struct Measured {
     /// Whether the bits are equal.
     pub identical: bool,
-    /// How they differ.
+    /// How they differ, without what there is for each row and column.
     pub statistics: Statistics,
+    /// What the tests say, where floats differ.
+    pub noise: Option<Noise>,
     /// What the codes say, where they are quantised and differ.
     pub codes: Option<Codes>,
 }
@@ -90,7 +92,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
             float: reference.parts.first().and_then(crate::part::Part::float),
             ..Statistics::default()
         };
-        return Measured { identical: true, statistics, codes: None };
+        return Measured { identical: true, statistics, noise: None, codes: None };
     }
     let is_float = reference.parts.first().is_some_and(|p| p.float().is_some());
     let statistics = if is_float {
@@ -98,7 +100,9 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     } else {
         exact::measure(reference, candidate)
     };
-    Measured { identical: false, statistics, codes: payload::measure(reference, candidate) }
+    let noise = statistics.float.filter(|_| statistics.differs).map(|float| Noise::of(&statistics, float));
+    let codes = payload::measure(reference, candidate);
+    Measured { identical: false, statistics: statistics.summary(), noise, codes }
 }
 
 /// What the measurement means after taps with the noise `inherited` (E): `None` where there were none.
@@ -115,13 +119,13 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     if s.class_change.is_some() {
         return plain(Verdict::Different);
     }
-    let Some(float) = s.float else {
-        return plain(if s.differs { Verdict::Different } else { Verdict::Identical });
+    let Some(noise) = &measured.noise else {
+        return plain(match (s.float, s.differs) {
+            (None, true) => Verdict::Different,
+            (None, false) => Verdict::Identical,
+            (Some(_), _) => Verdict::Rounding,
+        });
     };
-    if !s.differs {
-        return plain(Verdict::Rounding);
-    }
-    let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
     let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
     let tests = noise.severities(inherited).into_iter().chain(scale);
@@ -172,6 +176,7 @@ mod tests {
         let measured = Measured {
             identical: true,
             statistics: Statistics { both_nan: 1, ..Statistics::default() },
+            noise: None,
             codes: None,
         };
         assert_eq!(decide(&measured, None, false).verdict, Verdict::Identical);
