@@ -36,6 +36,8 @@ fn visit(node: &Node, shape: &[u64], windows: &Extent, all: &mut [Extent]) {
             }
         }
         Node::Sum(of) | Node::Same { of, .. } => of.iter().for_each(|node| visit(node, shape, windows, all)),
+        // Rows that were picked one by one make no stretches.
+        Node::Rows(_) => {}
         Node::Join(join) => {
             let is = |axis: &usize| shape[*axis] == join.length && product(&shape[axis + 1..]) == join.inner;
             // Two axes that both fit have length 1, as all between them: either will do, but for parts without numbers.

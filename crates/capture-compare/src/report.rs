@@ -139,6 +139,12 @@ pub enum Kind {
     Codes,
     /// A rank holds another rank's slice.
     RankOrder,
+    /// A step of the reference has another number in the candidate.
+    Paired,
+    /// What a side was joined of.
+    Joined,
+    /// Which rows have no counterpart, or why rows could not be matched.
+    Aligned,
 }
 
 /// A finding beside the verdict.
