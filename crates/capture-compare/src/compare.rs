@@ -6,19 +6,21 @@
 use crate::{
     align::Alignments,
     detail::Detail,
+    diagnose::{diagnose, misplaced, same_bytes},
     exact::same_bits,
     gather::Fault,
     index::{Group, Index},
     judged::Judged,
-    layouts::Layouts,
+    layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
     options::Options,
     outcome::{Measurement, Outcome},
     pairing::{Pair, groups, pairs},
     payload::same_codes,
+    reduction::{Reduced, Reduction, Reductions},
     report::{Diagnosis, Kind, Report, Row},
     run::{Entry, FileError, Run},
-    scale::misplaced,
+    scale,
     steps::Steps,
     variants::variants,
     verdict::{Verdict, decide},
@@ -52,6 +54,7 @@ impl Decided {
 pub struct Comparison<'r> {
     sides: [Index<'r>; 2],
     noise: Option<Index<'r>>,
+    reductions: [Reductions; 2],
     layouts: &'r Layouts,
     options: Options<'r>,
     pairs: Vec<Pair>,
@@ -77,8 +80,9 @@ impl<'r> Comparison<'r> {
         let steps = Steps::new(sides.each_ref(), layouts, options.pair);
         let pairs = pairs(&sides[0], &sides[1], layouts, &steps);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
+        let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
         let (alignments, noise_alignments) = Default::default();
-        Self { sides, noise, layouts, options, pairs, alignments, noise_alignments }
+        Self { sides, noise, reductions, layouts, options, pairs, alignments, noise_alignments }
     }
 
     /// How many pairs there are.
@@ -143,9 +147,26 @@ impl<'r> Comparison<'r> {
                 return Outcome::Settled(Box::new(row));
             }
         };
-        let variants = measured(&mut row, &opened);
+        let reduced = self.reduced(opening.pair, [a, b]);
+        let variants = measured(&mut row, &opened, reduced.as_ref());
         let floor = self.floor(opening.pair, a);
-        Outcome::Measured(Box::new(Measurement { row, variants, floor }))
+        let partials = reduced.map(|reduced| reduced.partials);
+        Outcome::Measured(Box::new(Measurement { row, variants, floor, partials }))
+    }
+
+    /// The partial sums that the tensors are made of, where they were captured.
+    fn reduced(&self, pair: &Pair, groups: [&Group; 2]) -> Option<Reduced<'r>> {
+        if pair.joined.iter().any(Option::is_some) {
+            return None;
+        }
+        let of = [Side::Reference, Side::Candidate];
+        Reduced::of(&std::array::from_fn(|side| Reduction {
+            index: &self.sides[side],
+            partials: self.reductions[side].feeding(&pair.own(side)),
+            group: groups[side],
+            layouts: self.layouts,
+            side: Some(of[side]),
+        }))
     }
 
     /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
@@ -177,47 +198,75 @@ impl<'r> Comparison<'r> {
     #[must_use]
     pub fn explain(&self, decided: &Decided) -> Explained {
         let none = Explained::default();
-        let Some(variant) = decided.variant else { return none };
-        if !self.options.details {
+        let differs = decided.row.verdict == Some(Verdict::Different);
+        let misfits = decided.row.verdict == Some(Verdict::Layout);
+        if !(differs || misfits || self.options.details) {
             return none;
         }
         let opening = self.opening(decided.pair);
         let [Some(a), Some(b)] = &opening.pair.groups else { return none };
+        let Some(variant) = decided.variant else {
+            let found = misfits.then(|| misplaced(&opening, [a, b], decided)).flatten();
+            return Explained { diagnoses: found.into_iter().collect(), detail: None };
+        };
         // It could be read before; where it cannot any more, the verdict stands without more words.
         let Ok(opened) = opening.open(&mut opening.pair.row(), [a, b]) else { return none };
-        let mut pairs = variants(&opened.tensors).pairs;
-        if variant >= pairs.len() {
-            return none;
-        }
-        let [a, b] = pairs.swap_remove(variant);
-        let detail = match decided.row.verdict {
-            Some(Verdict::Identical) => Detail::of_one(&a),
-            _ => Detail::of_two(&a, &b, opened.precision),
+        let variants = variants(&opened.tensors).pairs;
+        let Some([r, c]) = variants.get(variant) else { return none };
+        let diagnoses = match differs {
+            true => diagnose(&opening, [a, b], &opened, [r, c], decided),
+            false => Vec::new(),
         };
-        Explained { diagnoses: Vec::new(), detail: Some(Box::new(detail)) }
+        let detail = self.options.details.then(|| match decided.row.verdict {
+            Some(Verdict::Identical) => Detail::of_one(r),
+            _ => Detail::of_two(r, c, opened.precision),
+        });
+        Explained { diagnoses, detail: detail.map(Box::new) }
     }
 
     /// All rows, and what could not be read.
     #[must_use]
-    pub fn report(&self, decided: Vec<Decided>, unread: Vec<FileError>) -> Report {
+    pub fn report(&self, mut decided: Vec<Decided>, unread: Vec<FileError>) -> Report {
         let mut errors: Vec<FileError> = self.sides.iter().flat_map(|side| side.run.errors.clone()).collect();
         for error in unread {
             if !errors.contains(&error) {
                 errors.push(error);
             }
         }
+        self.note_same_bytes(&mut decided);
         let runs = self.sides.each_ref().map(|side| side.run.path.display().to_string());
         Report::new(runs.to_vec(), errors, decided.into_iter().map(|d| d.row).collect())
     }
 }
 
+impl Comparison<'_> {
+    /// Says at the first of many taps of the candidate that they hold the same bytes, where the reference's do not.
+    fn note_same_bytes(&self, decided: &mut [Decided]) {
+        let [reference, candidate] = &self.sides;
+        for (firing, text) in same_bytes(candidate, Some(reference)) {
+            let is = |d: &&mut Decided| self.pairs[d.pair].firing == firing;
+            if let Some(first) = decided.iter_mut().find(is) {
+                first.row.diagnoses.push(Diagnosis::new(Kind::SameBytes, text));
+            }
+        }
+    }
+}
+
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.
-fn measured(row: &mut Row, opened: &Opened<'_>) -> Vec<Judged> {
+fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -> Vec<Judged> {
     let [a, b] = &opened.tensors;
     let found = variants(&opened.tensors);
     row.diagnoses.extend(found.notes);
     let mut twins = found.twins;
-    let judge = |[a, b]: &[_; 2]| Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
+    let judge = |[a, b]: &[_; 2]| {
+        let mut judged = Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
+        let measured = &mut judged.measured;
+        if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
+        {
+            measured.bound = reduced.bound(a, b, float);
+        }
+        judged
+    };
     let judged: Vec<Judged> = found.pairs.iter().map(judge).collect();
     let codes = match &judged[0].measured {
         measured if measured.identical => {
@@ -227,7 +276,8 @@ fn measured(row: &mut Row, opened: &Opened<'_>) -> Vec<Judged> {
     };
     row.diagnoses.extend(codes.map(|text| Diagnosis::new(Kind::Codes, text)));
     if opened.are_scales && judged.iter().any(|v| !v.measured.identical) {
-        row.diagnoses.extend(misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
+        row.diagnoses
+            .extend(scale::misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
     }
     judged
 }
