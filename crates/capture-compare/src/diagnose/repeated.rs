@@ -32,7 +32,7 @@ pub(crate) fn same_bytes(index: &Index<'_>, than: Option<&Index<'_>>) -> Vec<(Fi
 
 /// Sets of taps that hold the same bytes at one rank and step, with the first firing of each.
 fn repeated(index: &Index<'_>) -> Vec<(Firing, BTreeSet<String>)> {
-    let mut alike: BTreeMap<(u64, usize, u32, u64), Vec<(&Firing, &Entry)>> = BTreeMap::new();
+    let mut alike: BTreeMap<_, Vec<(&Firing, &Entry)>> = BTreeMap::new();
     for firing in index.firings() {
         for e in index.entries(firing) {
             let entry = &index.run.entries[*e];
