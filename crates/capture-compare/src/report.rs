@@ -139,6 +139,12 @@ pub enum Kind {
     Codes,
     /// A rank holds another rank's slice.
     RankOrder,
+    /// A step of the reference has another number in the candidate.
+    Paired,
+    /// What a side was joined of.
+    Joined,
+    /// Which rows have no counterpart, or why rows could not be matched.
+    Aligned,
     /// Several ranks hold one slice.
     DuplicateSlice,
     /// The same slices of a dim in another order.
@@ -165,6 +171,10 @@ pub enum Kind {
     Shifted,
     /// The bits of another dtype or byte order.
     Reinterpreted,
+    /// A rank does not hold the sum of the partials before it.
+    NotTheSum,
+    /// NaN or infinity, where one first appears.
+    NotFinite,
 }
 
 /// A finding beside the verdict.

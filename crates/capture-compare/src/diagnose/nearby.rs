@@ -5,7 +5,6 @@ use crate::{
     index::{Firing, Group, Index},
     opened::Opening,
     pairing::{groups, said},
-    taps::Taps,
     whole::Whole,
 };
 use capture_core::{Placement, Placements, Sharding};
@@ -24,7 +23,7 @@ impl<'r> Nearby<'_, 'r> {
     /// reference's.
     pub(crate) fn of_length(&self, len: u64) -> impl Iterator<Item = (String, Whole<'r>)> {
         [1, 0].into_iter().flat_map(move |side| {
-            let firings = others(self.opening.indices[side], &self.opening.pair.firing);
+            let firings = others(self.opening.indices[side], &self.opening.pair.own(side));
             firings.into_iter().filter_map(move |firing| {
                 let whole = self.whole(side, firing, len)?;
                 Some((firing.tap.clone(), whole))
@@ -40,7 +39,7 @@ impl<'r> Nearby<'_, 'r> {
         if !one && all < len {
             return None;
         }
-        let taps = Taps { firing, ..self.opening.taps(side) };
+        let taps = self.opening.taps(side, firing);
         let (placed, _) = said(index, firing, layouts);
         let all = groups(index, firing, &placed, layouts);
         let own = all.iter().find(|g| g.at == self.groups[side].at).or(all.first())?;

@@ -23,7 +23,7 @@ pub(crate) fn pattern(case: &Case<'_, '_>, nearby: &Nearby<'_, '_>) -> Vec<Diagn
         return Vec::new();
     }
     let mut bad: Vec<Bad> = thresholds(case).into_iter().map(|t| Bad::new(t, shape)).collect();
-    errors(case.reference, case.candidate, case.float, &mut |_, from, errors| {
+    errors(case.reference, case.candidate, case.float, &mut |from, errors| {
         bad.iter_mut().for_each(|bad| bad.add(case, shape, from, errors));
     });
     let mut found = Vec::new();

@@ -37,7 +37,9 @@ impl<'o, 'r> Placing<'o, 'r> {
         let used = used.and_then(|used| used.parse().ok()).or(said).unwrap_or_else(over_tp);
         let several = groups.iter().any(|g| g.entries.len() > 1);
         let is_scale = used.0.iter().any(|p| matches!(p.sharding, Sharding::ScaleOf { .. }));
-        (several && !is_scale).then_some(Self { opening, groups, inherited, used })
+        // What a joined side is made of has placements of its own.
+        let is_joined = opening.pair.joined.iter().any(Option::is_some);
+        (several && !is_scale && !is_joined).then_some(Self { opening, groups, inherited, used })
     }
 
     /// The simplest placement that fits.
@@ -53,9 +55,7 @@ impl<'o, 'r> Placing<'o, 'r> {
 
     fn open(&self, placements: &Placements) -> Option<Opened<'r>> {
         let said = [0; 2].map(|_| Ok(Some(placements.clone())));
-        let groups = self.groups.map(|g| Some(g.clone()));
-        let (firing, label) = (self.opening.pair.firing.clone(), self.opening.pair.label.clone());
-        let pair = Pair { firing, label, groups, said, from: PlacementFrom::Layouts };
+        let pair = Pair { said, from: PlacementFrom::Layouts, ..self.opening.pair.clone() };
         let opening = Opening { pair: &pair, ..*self.opening };
         opening.open(&mut pair.row(), self.groups).ok()
     }
