@@ -53,7 +53,7 @@ impl Repeated {
 }
 
 fn alike(index: &Index<'_>) -> Vec<(Firing, Alike)> {
-    let mut alike: BTreeMap<(u64, usize, u32, u64), Vec<(&Firing, usize, &Entry)>> = BTreeMap::new();
+    let mut alike: BTreeMap<_, Vec<(&Firing, usize, &Entry)>> = BTreeMap::new();
     for firing in index.firings() {
         for &e in index.entries(firing) {
             let entry = &index.run.entries[e];
