@@ -266,6 +266,45 @@ def test_keys_move_open_and_close(opened: Browser) -> None:
     assert outline == "solid"
 
 
+def test_markup_that_got_in_would_run_nothing(window: Browser, page: Path, tmp_path: Path) -> None:
+    path = tmp_path / "markup.html"
+    path.write_text(page.read_text().replace("<main>", f"<main>{HOSTILE}<script>alert(2)</script>"))
+    window.view(1400, 900)
+    window.problems.clear()
+    window.open(path)
+    assert not [problem for problem in window.problems if problem.startswith("dialog")]
+    assert "Content Security Policy" in " ".join(window.problems)
+    assert text(window, "#panel-title") is None
+    window.click("#first")
+    assert text(window, "#panel-title") == "layers.1.q"
+
+
+def test_arrows_look_through_taps_while_one_is_open(opened: Browser) -> None:
+    opened.click('#map td[aria-label^="layers.1.q"]')
+    assert focused(opened).startswith("layers.1.q, step 1: ")
+    opened.press("ArrowRight")
+    assert text(opened, "#panel h2") == "layers.1.sum"
+    assert focused(opened).startswith("layers.1.sum, step 1: ")
+    opened.press("Escape")
+    assert focused(opened).startswith("layers.1.sum, step 1: ")
+
+
+def test_a_suggested_placement_is_copied(window: Browser, page: Path, tmp_path: Path) -> None:
+    found = {"kind": "reordered", "text": f"the same rows in another order {HOSTILE}", "fit": 1.0}
+    found["suggest"] = "S(0, sections=[16,4,4])"
+    diagnoses = json.dumps([found]).replace("<", "\\u003c")
+    path = tmp_path / "suggest.html"
+    path.write_text(page.read_text().replace('"diagnoses":[]', f'"diagnoses":{diagnoses}'))
+    window.view(1400, 900)
+    window.open(path)
+    window.click("#first")
+    assert text(window, "#panel .finding p") == found["text"]
+    assert text(window, "#panel .suggest code") == "S(0, sections=[16,4,4])"
+    window.click("#panel .copy")
+    window.settle()
+    assert text(window, "#panel .copy") == "copied"
+
+
 def test_filters_by_tap_verdict_and_step(opened: Browser) -> None:
     shown = "chosen().map((row) => [row.tap, row.step])"
     opened.js("document.querySelector('#tap').focus()")

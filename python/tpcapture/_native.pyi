@@ -11,6 +11,9 @@ __all__ = [
     "compare",
     "flush",
     "page",
+    "spread_fetch",
+    "spread_list",
+    "spread_work",
     "start",
     "status",
     "step",
@@ -30,10 +33,12 @@ class _Asked(TypedDict):
     run_b: str | None
     layouts: str | None
     noise: str | None
+    pair: str
     fail_on_nan: bool
     allow_suspect: bool
     tap: str | None
     step: str | None
+    engine: str
     mmap: bool
 
 @final
@@ -74,3 +79,6 @@ def status() -> dict[str, Any]: ...
 def command(arguments: Sequence[str]) -> int: ...
 def compare(asked: _Asked) -> tuple[str, str, int]: ...
 def page(asked: _Asked) -> str: ...
+def spread_list(path: str | PathLike[str], node: int) -> bytes: ...
+def spread_fetch(plan: bytes, node: int, places: bytes) -> bytes: ...
+def spread_work(plan: bytes, node: int, items: bytes, fetched: list[bytes]) -> bytes: ...

@@ -1,6 +1,7 @@
 """For people's own tests: `assert_same("out/tp1", "out/tp8")`."""
 
 import os
+from typing import Literal
 
 from tpcapture._report import Report, compare
 from tpcapture._run import Run
@@ -14,10 +15,12 @@ def assert_same(
     *,
     layouts: str | os.PathLike[str] | None = None,
     noise: str | os.PathLike[str] | Run | None = None,
+    pair: Literal["step", "abs", "inputs"] = "step",
     fail_on_nan: bool = False,
     allow_suspect: bool = False,
     tap: str | None = None,
     step: int | str | None = None,
+    engine: Literal["local", "ray"] = "local",
     mmap: bool = True,
 ) -> Report:
     """Fail with the terminal report unless the runs are the same but for rounding; the report where they are.
@@ -31,10 +34,12 @@ def assert_same(
         run_b,
         layouts=layouts,
         noise=noise,
+        pair=pair,
         fail_on_nan=fail_on_nan,
         allow_suspect=allow_suspect,
         tap=tap,
         step=step,
+        engine=engine,
         mmap=mmap,
     )
     if not report.ok:

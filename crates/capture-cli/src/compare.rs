@@ -1,6 +1,11 @@
 //! `tpcapture compare`: a run across its ranks, or a candidate against a reference.
 
-use crate::{Error, comparison::Comparison, output::Output, progress::Progress};
+use crate::{
+    Error,
+    comparison::{Comparison, Machines},
+    output::Output,
+    progress::Progress,
+};
 use capture_compare::Options;
 use std::{env, io::IsTerminal as _};
 
@@ -35,11 +40,11 @@ pub(crate) struct Args {
 }
 
 /// Compares.
-pub(crate) fn compare(args: &Args) -> Result<Output, Error> {
-    let opened = args.comparison.open()?;
-    let progress = Progress::new(opened.n_bytes());
+pub(crate) fn compare(args: &Args, machines: Machines<'_>) -> Result<Output, Error> {
+    let progress = Progress::new(0);
     let add = |n_bytes| progress.add(n_bytes);
-    let compared = opened.compare(Options { progress: Some(&add), ..Options::default() })?;
+    let options = Options { progress: Some(&add), ..Options::default() };
+    let compared = args.comparison.compare(machines, options, |total| progress.expect(total))?;
     drop(progress);
     let mut output = if args.json {
         Output::json(&compared.report, &compared.report.errors)

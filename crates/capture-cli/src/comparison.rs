@@ -7,9 +7,16 @@ use crate::{
     pattern::matching,
     run::Reading,
 };
-use capture_compare::{Entry, Layouts, Options, Report, Run, Verdict, check, compare};
+use capture_compare::{
+    Access, Entry, Layouts, Options, PairBy, Report, Run, Verdict, check, compare,
+    spread::{self, Cluster, Plan},
+};
 use capture_core::steps::Steps;
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::PathBuf,
+    str::FromStr,
+};
 
 /// What to compare, and how.
 #[derive(Debug, Default, clap::Args)]
@@ -25,6 +32,10 @@ pub struct Comparison {
     /// is off by is allowed.
     #[arg(long, value_name = "RUN", requires = "run_b")]
     pub noise: Option<PathBuf>,
+    /// Which steps belong together: those of one number in the run (step), of one number in the process (abs), or with
+    /// the same rows of the taps under [align] by in --layouts (inputs).
+    #[arg(long, value_name = "step|abs|inputs", default_value = "step", requires = "run_b")]
+    pub pair: PairBy,
     /// Take NaN at the same place on both sides for a difference.
     #[arg(long)]
     pub fail_on_nan: bool,
@@ -38,13 +49,36 @@ pub struct Comparison {
     /// Report on these steps only: 10 or 10-20.
     #[arg(long, value_name = "N[-M]")]
     pub step: Option<Steps>,
+    /// Where tensors are read: here, or by an existing Ray cluster, on whose machines the files of a run may be spread.
+    /// Variables such as $SCRATCH in a path are each machine's own.
+    #[arg(long, value_enum, default_value_t, value_name = "ENGINE")]
+    pub engine: Engine,
     /// How the files are read.
     #[command(flatten)]
     pub reading: Reading,
 }
 
+/// Where tensors are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Engine {
+    /// In this process.
+    #[default]
+    Local,
+    /// By tasks of a Ray cluster.
+    Ray,
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        <Self as clap::ValueEnum>::from_str(name, false)
+            .map_err(|_| format!("expected engine \"local\" or \"ray\", found {name:?}"))
+    }
+}
+
 /// The runs and layouts of a comparison, opened.
-pub struct Opened<'c> {
+struct Opened<'c> {
     asked: &'c Comparison,
     layouts: Layouts,
     runs: Vec<Run>,
@@ -60,15 +94,69 @@ pub struct Compared {
     allow_suspect: bool,
 }
 
+/// What runs comparisons that are not done in this process, where there is any.
+pub type Machines<'m> = Option<&'m dyn Cluster>;
+
 impl Comparison {
     /// Opens the runs and the layouts file.
-    pub fn open(&self) -> Result<Opened<'_>, Error> {
+    fn open(&self) -> Result<Opened<'_>, Error> {
         let layouts = self.layouts.as_deref().map_or_else(|| Ok(Layouts::default()), Layouts::read)?;
+        if self.pair == PairBy::Inputs && layouts.align().is_empty() {
+            return Err(Error::NoAlignment);
+        }
         let paths = std::iter::once(&self.run).chain(&self.run_b);
         let open = |path| Run::open(path, self.reading.access());
         let runs = paths.map(|path| open(path)).collect::<Result<_, _>>()?;
         let noise = self.noise.as_deref().map(open).transpose()?;
         Ok(Opened { asked: self, layouts, runs, noise })
+    }
+
+    /// Compares: here, or on the machines that were asked for. `options` say whether in detail, who is told of progress,
+    /// after `begin` was of how many bytes there are, and what stops it; the rest was asked for.
+    pub fn compare(
+        &self,
+        machines: Machines<'_>,
+        options: Options<'_>,
+        begin: impl FnOnce(u64),
+    ) -> Result<Compared, Error> {
+        if self.engine == Engine::Ray {
+            return self.spread(machines.ok_or(Error::NoRay)?, options.details);
+        }
+        let opened = self.open()?;
+        begin(opened.n_bytes());
+        opened.compare(options)
+    }
+
+    fn spread(&self, cluster: &dyn Cluster, details: bool) -> Result<Compared, Error> {
+        let run_b = self.run_b.as_deref().ok_or(Error::RayNeedsTwoRuns)?;
+        if self.pair == PairBy::Inputs {
+            return Err(Error::RayNeedsNumberedSteps);
+        }
+        let paths = [Some(self.run.as_path()), Some(run_b), self.noise.as_deref()];
+        let runs = paths.into_iter().flatten().map(|path| spread::open(cluster, path));
+        let text = |path: &PathBuf| Ok((path.clone(), Layouts::text(path)?));
+        let plan = Plan {
+            runs: runs.collect::<Result<_, _>>()?,
+            layouts: self.layouts.iter().map(text).collect::<Result<_, Error>>()?,
+            fail_on_nan: self.fail_on_nan,
+            pair: self.pair,
+            details,
+            mmap: !self.reading.no_mmap,
+        };
+        let report = spread::compare(cluster, &plan)?;
+        let layouts = plan.layouts()?;
+        let runs = plan.runs[..2].iter().map(|run| run.open(None, Access::Unmapped, HashMap::new()));
+        self.compared(report, &layouts, runs.collect())
+    }
+
+    /// The report on the taps and steps that were asked for, and what is to be said of it.
+    fn compared(&self, report: Report, layouts: &Layouts, runs: Vec<Run>) -> Result<Compared, Error> {
+        let mut notes = self.unmatched(layouts, &runs);
+        let report = self.chosen(report)?;
+        if let Some(why) = nothing(&report, &runs[0]) {
+            notes.push(format!("tpcapture: nothing was compared: {why}"));
+        }
+        Ok(Compared { report, notes, runs, allow_suspect: self.allow_suspect })
     }
 
     /// The report on the taps and steps that were asked for, by the paths that were given.
@@ -94,34 +182,38 @@ impl Comparison {
     }
 
     /// What the layouts file says of taps that are not there.
-    fn unmatched(&self, layouts: &Layouts, report: &Report) -> Vec<String> {
+    fn unmatched(&self, layouts: &Layouts, runs: &[Run]) -> Vec<String> {
         let Some(path) = &self.layouts else { return Vec::new() };
-        let unmatched = layouts.unmatched(report.rows.iter().map(|r| r.tap.as_str()));
-        let note = |glob| format!("tpcapture: {}: match {glob:?} fits no tap", path.display());
-        unmatched.into_iter().map(note).collect()
+        let name = |(i, run): (usize, &Run)| {
+            // The first of two runs keeps its names.
+            let renamed = i > 0 || runs.len() == 1;
+            let taps: BTreeSet<&str> = run.entries.iter().map(|e| e.record.tap.as_str()).collect();
+            let name = |tap| if renamed { layouts.renamed(tap) } else { tap.to_owned() };
+            taps.into_iter().map(name).collect::<Vec<_>>()
+        };
+        let taps: Vec<String> = runs.iter().enumerate().flat_map(name).collect();
+        let unmatched = layouts.unmatched(&taps);
+        unmatched
+            .into_iter()
+            .map(|what| format!("tpcapture: {}: {what} fits no tap", path.display()))
+            .collect()
     }
 }
 
 impl Opened<'_> {
     /// Bytes of all records.
-    #[must_use]
-    pub fn n_bytes(&self) -> u64 {
+    fn n_bytes(&self) -> u64 {
         self.runs.iter().flat_map(|run| &run.entries).map(Entry::n_bytes).sum()
     }
 
-    /// Compares. `options` say whether in detail, who is told of progress and what stops it; the rest was asked for.
-    pub fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
-        let options = Options { fail_on_nan: self.asked.fail_on_nan, noise: self.noise.as_ref(), ..options };
+    fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
+        let Comparison { fail_on_nan, pair, .. } = *self.asked;
+        let options = Options { fail_on_nan, pair, noise: self.noise.as_ref(), ..options };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),
         };
-        let mut notes = self.asked.unmatched(&self.layouts, &report);
-        let report = self.asked.chosen(report)?;
-        if let Some(why) = nothing(&report, &self.runs[0]) {
-            notes.push(format!("tpcapture: nothing was compared: {why}"));
-        }
-        Ok(Compared { report, notes, runs: self.runs, allow_suspect: self.asked.allow_suspect })
+        self.asked.compared(report, &self.layouts, self.runs)
     }
 }
 

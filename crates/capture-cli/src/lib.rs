@@ -21,7 +21,7 @@ mod ls;
 mod show;
 mod verify;
 
-pub use comparison::{Compared, Comparison, Opened};
+pub use comparison::{Compared, Comparison, Engine, Machines};
 pub use run::Reading;
 
 use clap::{Parser, Subcommand};
@@ -63,6 +63,23 @@ pub enum Error {
     /// The layouts file is not one.
     #[error(transparent)]
     Layouts(#[from] capture_compare::LayoutsError),
+    /// Steps cannot be paired by inputs that nobody named.
+    #[error(
+        "--pair inputs: expected the taps of the inputs in --layouts, as in [align] by = \"input_ids\", found none"
+    )]
+    NoAlignment,
+    /// The comparison could not be spread over machines.
+    #[error(transparent)]
+    Spread(#[from] capture_compare::spread::SpreadError),
+    /// Nothing here speaks to a Ray cluster.
+    #[error("expected the Python package's command for --engine ray: pip install 'tpcapture[ray]'")]
+    NoRay,
+    /// One run across its ranks is not spread.
+    #[error("expected two runs with --engine ray, found one")]
+    RayNeedsTwoRuns,
+    /// Which steps belong together must be known before tensors are read.
+    #[error("expected --pair step or abs with --engine ray, found inputs")]
+    RayNeedsNumberedSteps,
     /// The page cannot be written.
     #[error("cannot write the page: {reason}: {}", path.display())]
     Write {
@@ -76,8 +93,9 @@ pub enum Error {
     NotFound(String),
 }
 
-/// Runs the command of those arguments, the program's name first, and returns its exit status.
-pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
+/// Runs the command of those arguments, the program's name first, and returns its exit status. `machines` are for those
+/// that ask for them.
+pub fn main(args: impl IntoIterator<Item = OsString>, machines: Machines<'_>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
@@ -90,8 +108,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Ls(args) => ls::ls(&args),
         Command::Show(args) => show::show(&args),
         Command::Verify(args) => verify::verify(&args),
-        Command::Compare(args) => compare::compare(&args),
-        Command::Report(args) => report::report(&args),
+        Command::Compare(args) => compare::compare(&args, machines),
+        Command::Report(args) => report::report(&args, machines),
     };
     let output = made.unwrap_or_else(|e| Output::failed(&e));
     print(&output)

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    capture_cli::main(std::env::args_os()).into()
+    capture_cli::main(std::env::args_os(), None).into()
 }

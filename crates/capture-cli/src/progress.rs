@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
-    io::IsTerminal as _,
+    io::{IsTerminal as _, stderr},
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use std::{
 
 /// How far some work is, in bytes. May be shared by threads.
 pub(crate) struct Progress {
-    total: u64,
+    total: AtomicU64,
     done: AtomicU64,
     since: Instant,
     bar: OnceLock<ProgressBar>,
@@ -21,8 +21,13 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(total: u64) -> Self {
-        let watched = std::io::stderr().is_terminal();
-        Self { total, done: AtomicU64::new(0), since: Instant::now(), bar: OnceLock::new(), watched }
+        let (total, done) = (AtomicU64::new(total), AtomicU64::new(0));
+        Self { total, done, since: Instant::now(), bar: OnceLock::new(), watched: stderr().is_terminal() }
+    }
+
+    /// There is so much to do.
+    pub(crate) fn expect(&self, total: u64) {
+        self.total.store(total, Ordering::Relaxed);
     }
 
     /// So much more is done.
@@ -30,7 +35,7 @@ impl Progress {
         // Only a count: nothing is read by virtue of it.
         let done = self.done.fetch_add(n_bytes, Ordering::Relaxed) + n_bytes;
         if self.watched && self.since.elapsed() > Duration::from_secs(1) {
-            self.bar.get_or_init(|| bar(self.total)).set_position(done);
+            self.bar.get_or_init(|| bar(self.total.load(Ordering::Relaxed))).set_position(done);
         }
     }
 }

@@ -1,6 +1,11 @@
 //! `tpcapture report`: a comparison as a page.
 
-use crate::{Error, comparison::Comparison, output::Output, progress::Progress};
+use crate::{
+    Error,
+    comparison::{Comparison, Machines},
+    output::Output,
+    progress::Progress,
+};
 use capture_compare::Options;
 use std::{fs, path::PathBuf};
 
@@ -15,11 +20,11 @@ pub(crate) struct Args {
 }
 
 /// Compares, and writes the page.
-pub(crate) fn report(args: &Args) -> Result<Output, Error> {
-    let opened = args.comparison.open()?;
-    let progress = Progress::new(opened.n_bytes());
+pub(crate) fn report(args: &Args, machines: Machines<'_>) -> Result<Output, Error> {
+    let progress = Progress::new(0);
     let add = |n_bytes| progress.add(n_bytes);
-    let compared = opened.compare(Options { details: true, progress: Some(&add), ..Options::default() })?;
+    let options = Options { details: true, progress: Some(&add), ..Options::default() };
+    let compared = args.comparison.compare(machines, options, |total| progress.expect(total))?;
     drop(progress);
     let page = compared.page();
     fs::write(&args.output, &page).map_err(|reason| Error::Write { reason, path: args.output.clone() })?;

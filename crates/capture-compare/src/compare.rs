@@ -4,6 +4,7 @@
 //! explained where they differ. Only measuring and explaining read tensors.
 
 use crate::{
+    align::Alignments,
     detail::Detail,
     exact::same_bits,
     gather::Fault,
@@ -17,12 +18,14 @@ use crate::{
     payload::same_codes,
     reduction::{Reduced, Reduction, Reductions},
     report::{Diagnosis, Kind, Report, Row},
-    run::{FileError, Run},
+    run::{Entry, FileError, Run},
     scale::misplaced,
+    steps::Steps,
     variants::variants,
     verdict::{Verdict, decide},
     walk::{Decided, walk},
 };
+use serde::{Deserialize, Serialize};
 
 /// Compares a candidate run with a reference.
 #[must_use]
@@ -33,10 +36,17 @@ pub fn compare(reference: &Run, candidate: &Run, layouts: &Layouts, options: Opt
     let (mut decided, errors) = comparison.walk(outcomes);
     let explained = options.map(&decided, |_| 0, |decided| comparison.explain(decided));
     for (decided, found) in decided.iter_mut().zip(explained) {
-        decided.row.diagnoses.extend(found.diagnoses);
-        decided.row.detail = found.detail;
+        decided.say(found);
     }
     comparison.report(decided, errors)
+}
+
+impl Decided {
+    /// Takes into the row what explaining it found.
+    pub(crate) fn say(&mut self, found: Explained) {
+        self.row.diagnoses.extend(found.diagnoses);
+        self.row.detail = found.detail;
+    }
 }
 
 /// Two runs and the pairs of tensors that are to be compared, in capture order.
@@ -47,10 +57,12 @@ pub struct Comparison<'r> {
     layouts: &'r Layouts,
     options: Options<'r>,
     pairs: Vec<Pair>,
+    alignments: Alignments,
+    noise_alignments: Alignments,
 }
 
 /// What is to be said of a row beyond its figures.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// Findings.
     pub diagnoses: Vec<Diagnosis>,
@@ -64,10 +76,12 @@ impl<'r> Comparison<'r> {
     pub fn new(reference: &'r Run, candidate: &'r Run, layouts: &'r Layouts, options: Options<'r>) -> Self {
         let sides =
             [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))];
-        let pairs = pairs(&sides[0], &sides[1], layouts);
+        let steps = Steps::new(sides.each_ref(), layouts, options.pair);
+        let pairs = pairs(&sides[0], &sides[1], layouts, &steps);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
         let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
-        Self { sides, noise, reductions, layouts, options, pairs }
+        let (alignments, noise_alignments) = Default::default();
+        Self { sides, noise, reductions, layouts, options, pairs, alignments, noise_alignments }
     }
 
     /// How many pairs there are.
@@ -89,9 +103,19 @@ impl<'r> Comparison<'r> {
         sides.map(|(group, index)| group.as_ref().map_or(0, |group| index.n_bytes(group))).sum()
     }
 
+    /// The records that a pair is made of, other than those that its layout draws on: whether the candidate's, and which.
+    pub(crate) fn records(&self, pair: usize) -> impl Iterator<Item = (usize, &Entry)> {
+        let sides = self.pairs[pair].groups.iter().zip(&self.sides).enumerate();
+        sides.flat_map(|(side, (group, index))| {
+            let entries = group.iter().flat_map(|group| &group.entries);
+            entries.map(move |e| (side, &index.run.entries[*e]))
+        })
+    }
+
     fn opening(&self, pair: usize) -> Opening<'_, 'r> {
         let [a, b] = &self.sides;
-        Opening { indices: [a, b], pair: &self.pairs[pair], layouts: self.layouts }
+        let (layouts, alignments) = (self.layouts, &self.alignments);
+        Opening { indices: [a, b], pair: &self.pairs[pair], layouts, alignments }
     }
 
     /// Reads a pair and measures every variant of it.
@@ -99,14 +123,19 @@ impl<'r> Comparison<'r> {
     pub fn measure(&self, pair: usize) -> Outcome {
         let opening = self.opening(pair);
         let mut row = opening.pair.row();
-        for (index, side) in self.sides.iter().zip(SIDES) {
-            if let Some(note) = index.restart(&opening.pair.firing) {
-                row.diagnoses.push(Diagnosis::new(Kind::Restart, format!("{side}: {note}")));
+        for (side, index) in self.sides.iter().enumerate() {
+            let own = opening.pair.groups[side].as_ref().map(|_| opening.pair.own(side));
+            if let Some(note) = own.and_then(|own| index.restart(&own)) {
+                row.diagnoses.push(Diagnosis::new(Kind::Restart, format!("{}: {note}", SIDES[side])));
             }
         }
+        row.diagnoses.extend(opening.pair.note.clone().map(|text| Diagnosis::new(Kind::Paired, text)));
         let [Some(a), Some(b)] = &opening.pair.groups else {
             return Outcome::Settled(Box::new(missing(&opening, row)));
         };
+        if opening.pair.joined.iter().flatten().any(|joined| !joined.missing.is_empty()) {
+            return Outcome::Settled(Box::new(incomplete(&opening, row)));
+        }
         let opened = match opening.open(&mut row, [a, b]) {
             Ok(opened) => opened,
             Err(Fault::File(error)) => return Outcome::Unreadable(error),
@@ -126,10 +155,14 @@ impl<'r> Comparison<'r> {
 
     /// The partial sums that the tensors are made of, where they were captured.
     fn reduced(&self, pair: &Pair, groups: [&Group; 2]) -> Option<Reduced<'r>> {
+        if pair.joined.iter().any(Option::is_some) {
+            return None;
+        }
         let of = [Side::Reference, Side::Candidate];
+        let own = [pair.own(0), pair.own(1)];
         Reduced::of(&std::array::from_fn(|side| Reduction {
             index: &self.sides[side],
-            partials: self.reductions[side].feeding(&pair.firing),
+            partials: self.reductions[side].feeding(&own[side]),
             group: groups[side],
             layouts: self.layouts,
             side: Some(of[side]),
@@ -138,10 +171,14 @@ impl<'r> Comparison<'r> {
 
     /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
     fn floor(&self, pair: &Pair, reference: &Group) -> Option<f64> {
-        let noise = self.noise.as_ref()?;
-        let all = groups(noise, &pair.firing, &pair.said[0], self.layouts);
+        let noise = self.noise.as_ref().filter(|_| pair.joined.iter().all(Option::is_none))?;
+        let all = groups(noise, &pair.own(0), &pair.said[0], self.layouts);
         let own = all.iter().find(|g| g.at == reference.at).or(all.first())?;
-        let opening = Opening { indices: [&self.sides[0], noise], pair, layouts: self.layouts };
+        // A second run of the reference counts steps as the reference does, and has its taps.
+        let steps = [pair.steps[0]; 2];
+        let pair = &Pair { steps, ..pair.clone() };
+        let (layouts, alignments) = (self.layouts, &self.noise_alignments);
+        let opening = Opening { indices: [&self.sides[0], noise], pair, layouts, alignments };
         let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
         let [a, b] = &opened.tensors;
         if same_bits(a, b) {
@@ -232,6 +269,24 @@ fn missing(opening: &Opening<'_, '_>, mut row: Row) -> Row {
             row.ranks = opening.ranks(side, group);
             row.diagnoses.push(Diagnosis::new(Kind::Missing, format!("only the {} has it", SIDES[side])));
         }
+    }
+    row
+}
+
+/// The row of what is joined of taps that are not all there.
+fn incomplete(opening: &Opening<'_, '_>, mut row: Row) -> Row {
+    row.verdict = Some(Verdict::Missing);
+    for (side, joined) in opening.pair.joined.iter().enumerate() {
+        let (Some(joined), Some(group)) = (joined, &opening.pair.groups[side]) else { continue };
+        row.ranks = opening.ranks(side, group);
+        let found: Vec<&str> = joined.parts.iter().map(|p| p.firing.tap.as_str()).collect();
+        let text = format!(
+            "{}: expected all parts to join, found {} and not {}",
+            SIDES[side],
+            found.join(", "),
+            joined.missing.join(", ")
+        );
+        row.diagnoses.push(Diagnosis::new(Kind::Missing, text));
     }
     row
 }

@@ -5,6 +5,10 @@
 //! FP8 <https://arxiv.org/abs/2209.05433>, the FNUZ forms <https://arxiv.org/abs/2206.02915>, and E8M0, FP6 and FP4 of the
 //! OCP Microscaling Formats v1.0.
 
+use crate::{
+    float::Float,
+    vectors::{self, Loop},
+};
 use capture_core::Dtype;
 use half::{f16, slice::HalfFloatSliceExt as _};
 
@@ -25,6 +29,56 @@ pub fn granule(dtype: Dtype) -> (usize, usize) {
     }
 }
 
+/// What numbers are decoded to. All floats but F64 fit an f32 exactly.
+pub trait Number: Copy + Default + 'static {
+    /// From an f32, which fits.
+    fn narrow(x: f32) -> Self;
+    /// The nearest to an f64.
+    fn of(x: f64) -> Self;
+    /// As an f64, which fits.
+    fn wide(self) -> f64;
+}
+
+impl Number for f64 {
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        Self::from(x)
+    }
+
+    #[inline(always)]
+    fn of(x: f64) -> Self {
+        x
+    }
+
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+}
+
+impl Number for f32 {
+    #[inline(always)]
+    fn narrow(x: f32) -> Self {
+        x
+    }
+
+    #[inline(always)]
+    fn of(x: f64) -> Self {
+        x as Self
+    }
+
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+/// Whether every number of the dtype fits an f32.
+#[must_use]
+pub fn fits_f32(dtype: Dtype) -> bool {
+    Float::of(dtype).is_some_and(|float| float.precision <= 24 && float.min_exponent >= -127)
+}
+
 /// Appends the numbers of all whole elements.
 pub fn decode(dtype: Dtype, bytes: &[u8], out: &mut Vec<f64>) {
     let (elements, n_bytes) = granule(dtype);
@@ -36,48 +90,68 @@ pub fn decode(dtype: Dtype, bytes: &[u8], out: &mut Vec<f64>) {
 
 /// Writes the numbers of as many whole [granules](granule) as both `bytes` and `out` hold, and says how many numbers
 /// that were. Bytes may begin at any address.
-pub fn decode_into(dtype: Dtype, bytes: &[u8], out: &mut [f64]) -> usize {
-    match dtype {
-        Dtype::BOOL => each(bytes, out, |[b]| f64::from(u8::from(b != 0))),
-        Dtype::U8 => each(bytes, out, |[b]| f64::from(b)),
-        Dtype::I8 => each(bytes, out, |b| f64::from(i8::from_le_bytes(b))),
-        Dtype::U16 => each(bytes, out, |b| f64::from(u16::from_le_bytes(b))),
-        Dtype::I16 => each(bytes, out, |b| f64::from(i16::from_le_bytes(b))),
-        Dtype::U32 => each(bytes, out, |b| f64::from(u32::from_le_bytes(b))),
-        Dtype::I32 => each(bytes, out, |b| f64::from(i32::from_le_bytes(b))),
-        Dtype::U64 => each(bytes, out, |b| u64::from_le_bytes(b) as f64),
-        Dtype::I64 => each(bytes, out, |b| i64::from_le_bytes(b) as f64),
-        Dtype::F16 => halves(bytes, out),
-        // The upper half of an f32.
-        Dtype::BF16 => each(bytes, out, |[a, b]| f64::from(f32::from_le_bytes([0, 0, a, b]))),
-        Dtype::F32 => each(bytes, out, |b| f64::from(f32::from_le_bytes(b))),
-        Dtype::F64 => each(bytes, out, f64::from_le_bytes),
-        Dtype::C64 => {
-            let whole = bytes.len() / 8 * 8;
-            let even = out.len() / 2 * 2;
-            each(&bytes[..whole], &mut out[..even], |b| f64::from(f32::from_le_bytes(b)))
+pub fn decode_into<T: Number>(dtype: Dtype, bytes: &[u8], out: &mut [T]) -> usize {
+    vectors::run(Decode { dtype, bytes, out })
+}
+
+struct Decode<'d, T> {
+    dtype: Dtype,
+    bytes: &'d [u8],
+    out: &'d mut [T],
+}
+
+impl<T: Number> Loop for Decode<'_, T> {
+    type Found = usize;
+
+    #[inline(always)]
+    fn run(self) -> usize {
+        let Self { dtype, bytes, out } = self;
+        match dtype {
+            Dtype::BOOL => each(bytes, out, |[b]| T::of(f64::from(u8::from(b != 0)))),
+            Dtype::U8 => each(bytes, out, |[b]| T::of(f64::from(b))),
+            Dtype::I8 => each(bytes, out, |b| T::of(f64::from(i8::from_le_bytes(b)))),
+            Dtype::U16 => each(bytes, out, |b| T::of(f64::from(u16::from_le_bytes(b)))),
+            Dtype::I16 => each(bytes, out, |b| T::of(f64::from(i16::from_le_bytes(b)))),
+            Dtype::U32 => each(bytes, out, |b| T::of(f64::from(u32::from_le_bytes(b)))),
+            Dtype::I32 => each(bytes, out, |b| T::of(f64::from(i32::from_le_bytes(b)))),
+            Dtype::U64 => each(bytes, out, |b| T::of(u64::from_le_bytes(b) as f64)),
+            Dtype::I64 => each(bytes, out, |b| T::of(i64::from_le_bytes(b) as f64)),
+            Dtype::F16 => halves(bytes, out),
+            // The upper half of an f32.
+            Dtype::BF16 => each(bytes, out, |[a, b]| T::narrow(f32::from_le_bytes([0, 0, a, b]))),
+            Dtype::F32 => each(bytes, out, |b| T::narrow(f32::from_le_bytes(b))),
+            Dtype::F64 => each(bytes, out, |b| T::of(f64::from_le_bytes(b))),
+            Dtype::C64 => {
+                let whole = bytes.len() / 8 * 8;
+                let even = out.len() / 2 * 2;
+                each(&bytes[..whole], &mut out[..even], |b| T::narrow(f32::from_le_bytes(b)))
+            }
+            Dtype::F8_E4M3 => each(bytes, out, |[b]| T::narrow(E4M3[b as usize])),
+            Dtype::F8_E5M2 => each(bytes, out, |[b]| T::narrow(E5M2[b as usize])),
+            Dtype::F8_E4M3FNUZ => each(bytes, out, |[b]| T::narrow(E4M3FNUZ[b as usize])),
+            Dtype::F8_E5M2FNUZ => each(bytes, out, |[b]| T::narrow(E5M2FNUZ[b as usize])),
+            Dtype::F8_E8M0 => each(bytes, out, |[b]| T::narrow(E8M0[b as usize])),
+            Dtype::F4 => {
+                packed(bytes, out, |[b]: [u8; 1]| [b & 15, b >> 4].map(|i| T::narrow(E2M1[i as usize])))
+            }
+            Dtype::F6_E2M3 => packed(bytes, out, |b| sixes(b).map(|i| T::narrow(E2M3[i]))),
+            Dtype::F6_E3M2 => packed(bytes, out, |b| sixes(b).map(|i| T::narrow(E3M2[i]))),
+            // The enum is not exhaustive: what a newer safetensors crate adds to it decodes to nothing until it stands here.
+            _ => 0,
         }
-        Dtype::F8_E4M3 => each(bytes, out, |[b]| E4M3[b as usize]),
-        Dtype::F8_E5M2 => each(bytes, out, |[b]| E5M2[b as usize]),
-        Dtype::F8_E4M3FNUZ => each(bytes, out, |[b]| E4M3FNUZ[b as usize]),
-        Dtype::F8_E5M2FNUZ => each(bytes, out, |[b]| E5M2FNUZ[b as usize]),
-        Dtype::F8_E8M0 => each(bytes, out, |[b]| E8M0[b as usize]),
-        Dtype::F4 => packed(bytes, out, |[b]: [u8; 1]| [b & 15, b >> 4].map(|i| E2M1[i as usize])),
-        Dtype::F6_E2M3 => packed(bytes, out, |b| sixes(b).map(|i| E2M3[i])),
-        Dtype::F6_E3M2 => packed(bytes, out, |b| sixes(b).map(|i| E3M2[i])),
-        // The enum is not exhaustive: what a newer safetensors crate adds to it decodes to nothing until it stands here.
-        _ => 0,
     }
 }
 
-fn each<const N: usize>(bytes: &[u8], out: &mut [f64], number: impl Fn([u8; N]) -> f64) -> usize {
+#[inline(always)]
+fn each<const N: usize, T: Number>(bytes: &[u8], out: &mut [T], number: impl Fn([u8; N]) -> T) -> usize {
     packed(bytes, out, |b| [number(b)])
 }
 
-fn packed<const N: usize, const M: usize>(
+#[inline(always)]
+fn packed<const N: usize, const M: usize, T: Number>(
     bytes: &[u8],
-    out: &mut [f64],
-    numbers: impl Fn([u8; N]) -> [f64; M],
+    out: &mut [T],
+    numbers: impl Fn([u8; N]) -> [T; M],
 ) -> usize {
     let (from, to) = (bytes.as_chunks().0, out.as_chunks_mut().0);
     for (from, to) in from.iter().zip(&mut *to) {
@@ -87,7 +161,7 @@ fn packed<const N: usize, const M: usize>(
 }
 
 /// f16 in blocks, since the conversion instruction takes several.
-fn halves(bytes: &[u8], out: &mut [f64]) -> usize {
+fn halves<T: Number>(bytes: &[u8], out: &mut [T]) -> usize {
     const BLOCK: usize = 64;
     let (mut half, mut single) = ([f16::ZERO; BLOCK], [0f32; BLOCK]);
     let pairs = bytes.as_chunks::<2>().0;
@@ -97,7 +171,7 @@ fn halves(bytes: &[u8], out: &mut [f64]) -> usize {
         }
         half[..from.len()].convert_to_f32_slice(&mut single[..from.len()]);
         for (number, s) in to.iter_mut().zip(&single[..from.len()]) {
-            *number = f64::from(*s);
+            *number = T::narrow(*s);
         }
     }
     pairs.len().min(out.len())
@@ -109,14 +183,14 @@ fn sixes([a, b, c]: [u8; 3]) -> [usize; 4] {
     [0, 6, 12, 18].map(|shift| bits >> shift & 63)
 }
 
-static E4M3: [f64; 256] = table(4, 3, 7, Special::NanOnly);
-static E5M2: [f64; 256] = table(5, 2, 15, Special::Ieee);
-static E4M3FNUZ: [f64; 256] = table(4, 3, 8, Special::NegativeZero);
-static E5M2FNUZ: [f64; 256] = table(5, 2, 16, Special::NegativeZero);
-static E2M3: [f64; 64] = table(2, 3, 1, Special::None);
-static E3M2: [f64; 64] = table(3, 2, 3, Special::None);
-static E2M1: [f64; 16] = table(2, 1, 1, Special::None);
-static E8M0: [f64; 256] = powers();
+static E4M3: [f32; 256] = table(4, 3, 7, Special::NanOnly);
+static E5M2: [f32; 256] = table(5, 2, 15, Special::Ieee);
+static E4M3FNUZ: [f32; 256] = table(4, 3, 8, Special::NegativeZero);
+static E5M2FNUZ: [f32; 256] = table(5, 2, 16, Special::NegativeZero);
+static E2M3: [f32; 64] = table(2, 3, 1, Special::None);
+static E3M2: [f32; 64] = table(3, 2, 3, Special::None);
+static E2M1: [f32; 16] = table(2, 1, 1, Special::None);
+static E8M0: [f32; 256] = powers();
 
 /// Which codes are no numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -132,7 +206,7 @@ enum Special {
 }
 
 /// The values of a float of one sign bit, `exponent` and `mantissa` bits, by code.
-const fn table<const N: usize>(exponent: u32, mantissa: u32, bias: i32, special: Special) -> [f64; N] {
+const fn table<const N: usize>(exponent: u32, mantissa: u32, bias: i32, special: Special) -> [f32; N] {
     let mut values = [0.0; N];
     let mut code = 0;
     while code < N {
@@ -141,13 +215,13 @@ const fn table<const N: usize>(exponent: u32, mantissa: u32, bias: i32, special:
         let m = code & ((1 << mantissa) - 1);
         let (top, full) = (e == (1 << exponent) - 1, m == (1 << mantissa) - 1);
         values[code] = match special {
-            Special::Ieee if top && m == 0 => sign * f64::INFINITY,
-            Special::Ieee if top => f64::NAN,
-            Special::NanOnly if top && full => f64::NAN,
-            Special::NegativeZero if code == N / 2 => f64::NAN,
+            Special::Ieee if top && m == 0 => sign * f32::INFINITY,
+            Special::Ieee if top => f32::NAN,
+            Special::NanOnly if top && full => f32::NAN,
+            Special::NegativeZero if code == N / 2 => f32::NAN,
             // Subnormal: no implicit one, and the exponent of the smallest normal number.
-            _ if e == 0 => sign * m as f64 * power(1 - bias - mantissa as i32),
-            _ => sign * ((1 << mantissa) + m) as f64 * power(e - bias - mantissa as i32),
+            _ if e == 0 => sign * m as f32 * power(1 - bias - mantissa as i32),
+            _ => sign * ((1 << mantissa) + m) as f32 * power(e - bias - mantissa as i32),
         };
         code += 1;
     }
@@ -155,8 +229,8 @@ const fn table<const N: usize>(exponent: u32, mantissa: u32, bias: i32, special:
 }
 
 /// E8M0: 2^(code - 127), and NaN last. No sign, no zero.
-const fn powers() -> [f64; 256] {
-    let mut values = [f64::NAN; 256];
+const fn powers() -> [f32; 256] {
+    let mut values = [f32::NAN; 256];
     let mut code = 0;
     while code < 255 {
         values[code] = power(code as i32 - 127);
@@ -165,9 +239,9 @@ const fn powers() -> [f64; 256] {
     values
 }
 
-/// 2^n of a normal `f64`.
-const fn power(n: i32) -> f64 {
-    f64::from_bits(((1023 + n) as u64) << 52)
+/// 2^n, from the subnormal 2^-127 up.
+const fn power(n: i32) -> f32 {
+    f32::from_bits(if n < -126 { 1 << (n + 149) } else { ((127 + n) as u32) << 23 })
 }
 
 #[cfg(test)]
@@ -240,8 +314,8 @@ mod tests {
     /// 0x7ff8000000000000).
     #[test]
     fn all_codes_are_those_of_ml_dtypes() {
-        let crc = |values: &[f64]| {
-            let bits = |x: &f64| if x.is_nan() { 0x7ff8 << 48 } else { x.to_bits() };
+        let crc = |values: &[f32]| {
+            let bits = |x: &f32| if x.is_nan() { 0x7ff8 << 48 } else { f64::from(*x).to_bits() };
             crc32fast::hash(&values.iter().flat_map(|x| bits(x).to_le_bytes()).collect::<Vec<_>>())
         };
         assert_eq!(crc(&E4M3), 0x2f3cdd2a);

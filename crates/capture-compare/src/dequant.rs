@@ -32,7 +32,12 @@ const INT4: Float = Float { precision: 3, min_exponent: 2 };
 
 /// The dequantised part.
 pub(crate) fn dequant<'a>(part: Part<'a>, dequant: &Dequant, of: Operands<'a>) -> Result<Part<'a>, Misfit> {
-    Dequantising { dequant, found: format!("{:?} {:?}", part.dtype, part.shape) }.part(part, of)
+    Dequantising::new(dequant, &part).part(part, of)
+}
+
+/// The part's codes, one number each, without their scales.
+pub(crate) fn codes<'a>(part: Part<'a>, dequant: &Dequant) -> Result<Part<'a>, Misfit> {
+    Dequantising::new(dequant, &part).codes(part)
 }
 
 struct Dequantising<'d> {
@@ -41,7 +46,11 @@ struct Dequantising<'d> {
     found: String,
 }
 
-impl Dequantising<'_> {
+impl<'d> Dequantising<'d> {
+    fn new(dequant: &'d Dequant, part: &Part<'_>) -> Self {
+        Self { dequant, found: format!("{:?} {:?}", part.dtype, part.shape) }
+    }
+
     fn part<'a>(&self, part: Part<'a>, of: Operands<'a>) -> Result<Part<'a>, Misfit> {
         let codes = self.codes(part)?;
         let [matrices, rows, columns] = matrix(&codes.shape);
@@ -101,7 +110,7 @@ impl Dequantising<'_> {
                     Some((twice, d)) => *d = twice,
                     None => return refuse(expected),
                 }
-                part.reinterpreted(Dtype::F4, shape).map_or_else(|| refuse(expected), Ok)
+                part.reinterpreted(Dtype::F4, &shape).map_or_else(|| refuse(expected), Ok)
             }
             (Scheme::Nvfp4 | Scheme::Mxfp4, _) => refuse("F4, or U8 that holds pairs"),
             (
@@ -110,7 +119,7 @@ impl Dequantising<'_> {
             ) => Ok(part),
             (Scheme::Mxfp8 | Scheme::Fp8Block(_), Dtype::U8) => {
                 let shape = part.shape.clone();
-                part.reinterpreted(Dtype::F8_E4M3, shape).map_or_else(|| refuse("F8_E4M3"), Ok)
+                part.reinterpreted(Dtype::F8_E4M3, &shape).map_or_else(|| refuse("F8_E4M3"), Ok)
             }
             (Scheme::Mxfp8 | Scheme::Fp8Block(_), _) => refuse("F8_E4M3 or F8_E5M2"),
             (Scheme::Int4Group(_, order), _) => {
@@ -156,7 +165,7 @@ impl Dequantising<'_> {
         match (part.dtype, bytes) {
             (Dtype::U8, Some(dtype)) => {
                 let shape = part.shape.clone();
-                part.reinterpreted(dtype, shape)
+                part.reinterpreted(dtype, &shape)
                     .map_or_else(|| refuse(format!("{:?} in {dtype:?}", self.dequant.scale)), Ok)
             }
             _ if part.float().is_some() && !part.complex => Ok(part),

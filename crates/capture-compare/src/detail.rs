@@ -5,10 +5,10 @@ use crate::{
     element::Worst,
     float::Float,
     measure::errors,
-    rows::Grid,
     summary::{Summary, classes, spread},
-    whole::Whole,
+    whole::{Whole, product},
 };
+use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 
 /// Rows and columns that an error map has at most.
@@ -24,7 +24,7 @@ pub const BINS: usize = 48;
 const CHUNK: u64 = 1 << 16;
 
 /// What is to be seen of two tensors, or of one.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Detail {
     /// Logical shape, in numbers.
     pub shape: Vec<u64>,
@@ -37,7 +37,7 @@ pub struct Detail {
 }
 
 /// What one side holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// Dtype as recorded.
     pub dtype: String,
@@ -46,7 +46,7 @@ pub struct Side {
 }
 
 /// The largest error in each part of a tensor, as rows × columns of the numbers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Map {
     /// Rows of the tensor: its leading dims.
     pub rows: u64,
@@ -60,7 +60,7 @@ pub struct Map {
 }
 
 /// An element with a large error.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Element {
     /// Where it is, and what both sides hold.
     pub at: Worst,
@@ -79,14 +79,13 @@ impl Detail {
     /// known.
     #[must_use]
     pub fn of_two(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<Float>) -> Self {
-        let grid = Grid::of(&reference.shape);
-        let mut map = Map::new(grid.rows, grid.width as u64);
+        let mut map = Map::new(&reference.shape);
         let mut largest = Largest::default();
-        errors(reference, candidate, precision, &mut |row, from, error| {
-            for (column, error) in error.iter().enumerate() {
+        errors(reference, candidate, precision, &mut |from, errors| {
+            for (error, at) in errors.iter().zip(from..) {
                 if *error != 0.0 {
-                    map.add(row, column as u64, *error);
-                    largest.add(*error, from + column as u64);
+                    map.add(at, *error);
+                    largest.add(*error, at);
                 }
             }
         });
@@ -136,16 +135,25 @@ fn in_chunks(whole: &Whole<'_>, take: &mut dyn FnMut(&[f64])) -> Result<(), Infa
 }
 
 impl Map {
-    fn new(rows: u64, columns: u64) -> Self {
+    /// A map without errors. Its columns are the last dim, with those before it as long as they are less than four.
+    fn new(tensor: &[u64]) -> Self {
+        let mut columns = 1u64;
+        for dim in tensor.iter().rev() {
+            if columns >= 4 {
+                break;
+            }
+            columns = columns.saturating_mul(*dim);
+        }
+        let rows = product(tensor) / columns.max(1);
         let shape = [rows, columns].map(|n| n.min(CELLS as u64) as usize);
         Self { rows, columns, shape, cells: vec![0.0; shape[0] * shape[1]] }
     }
 
-    fn add(&mut self, row: u64, column: u64, error: f64) {
+    fn add(&mut self, at: u64, error: f64) {
         let cell = |i: u64, of: u64, cells: usize| (u128::from(i) * cells as u128 / u128::from(of)) as usize;
-        let at =
-            cell(row, self.rows, self.shape[0]) * self.shape[1] + cell(column, self.columns, self.shape[1]);
-        self.cells[at] = self.cells[at].max(error as f32);
+        let row = cell(at / self.columns, self.rows, self.shape[0]);
+        let cell = row * self.shape[1] + cell(at % self.columns, self.columns, self.shape[1]);
+        self.cells[cell] = self.cells[cell].max(error as f32);
     }
 
     /// The same in no more than so many rows and columns of cells.
@@ -256,6 +264,11 @@ mod tests {
         let errors: Vec<f64> = detail.worst.iter().map(|e| e.error).collect();
         assert_eq!(errors, [99.0, 98.0, 97.0, 96.0, 95.0, 94.0, 93.0, 92.0, 91.0, 90.0]);
         assert_eq!(detail.map.unwrap().shape, [1, 64]);
+        // Complex numbers, or the two experts of a token, make no map of two columns.
+        assert_eq!(
+            [Map::new(&[6, 8, 2]), Map::new(&[24, 8])].map(|map| (map.rows, map.columns)),
+            [(6, 16), (24, 8)]
+        );
     }
 
     #[test]

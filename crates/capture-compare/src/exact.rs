@@ -2,33 +2,88 @@
 
 use crate::{
     statistics::{PartError, Statistics},
+    vectors::{self, Loop},
     whole::{Node, Whole},
 };
+use capture_core::Dtype;
+use rayon::prelude::*;
 
-/// Numbers compared at a time.
+/// Numbers compared at a time where they are computed or differ.
 const CHUNK: u64 = 1 << 16;
+/// Numbers that are worth a task of their own.
+const TASK: u64 = 1 << 22;
+/// Bytes that are compared and then looked through while they are in the cache.
+const CACHED: usize = 1 << 15;
 
 /// Whether two tensors of one shape hold the same dtype and bits. What is computed, as a sum over ranks, is compared as
 /// the f64 it is computed in. Tensors of different dtypes never hold the same bits.
 #[must_use]
 pub fn same_bits(reference: &Whole<'_>, candidate: &Whole<'_>) -> bool {
+    agree(reference, candidate, None).is_some()
+}
+
+/// Whether two tensors hold the same dtype and bits, as [`same_bits`], and if so how many NaNs.
+#[must_use]
+pub fn identical(reference: &Whole<'_>, candidate: &Whole<'_>) -> Option<u64> {
+    let counted = reference.parts.first().filter(|p| p.float().is_some()).map(|p| p.dtype);
+    if reference.is_computed() || candidate.is_computed() {
+        return same_bits(reference, candidate).then(|| count_nan(reference));
+    }
+    agree(reference, candidate, counted)
+}
+
+/// The NaNs of two tensors with the same bits, counted where they are of the dtype `counted`.
+fn agree(reference: &Whole<'_>, candidate: &Whole<'_>, counted: Option<Dtype>) -> Option<u64> {
     let dtype = |whole: &Whole<'_>| whole.parts.first().map(|p| (p.dtype, p.complex));
     if dtype(reference) != dtype(candidate) && !reference.is_empty() {
-        return false;
+        return None;
     }
     let computed = reference.is_computed() || candidate.is_computed();
     if computed && reference.is_alike(candidate) {
-        return true;
+        return Some(0);
     }
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    chunks(reference.len()).all(|(from, to)| {
+    tasks(reference.len(), |from, to| {
         if computed {
-            let [a, b] = numbers(reference, candidate, from, to);
-            a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits())
-        } else {
-            reference.bytes(from, to, &mut a) == candidate.bytes(from, to, &mut b)
+            let equal = |(from, to)| {
+                let [a, b] = numbers(reference, candidate, from, to);
+                a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits())
+            };
+            return chunks(from, to).all(equal).then_some(0);
         }
+        agree_between(&stretches(reference, from, to), &stretches(candidate, from, to), counted)
     })
+}
+
+/// The bytes of the numbers `from..to`, stretch by stretch.
+fn stretches<'w>(whole: &'w Whole<'_>, from: u64, to: u64) -> Vec<&'w [u8]> {
+    let mut stretches = Vec::new();
+    whole.runs(from, to, &mut |leaf, from, to| {
+        if let Node::Part(part) = leaf {
+            stretches.push(whole.parts[*part].bytes(from, to));
+        }
+    });
+    stretches
+}
+
+/// The NaNs of two rows of stretches with the same bytes.
+fn agree_between(a: &[&[u8]], b: &[&[u8]], counted: Option<Dtype>) -> Option<u64> {
+    let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
+    let (mut x, mut y): (&[u8], &[u8]) = (&[], &[]);
+    let mut nan = 0;
+    loop {
+        x = if x.is_empty() { a.next().unwrap_or_default() } else { x };
+        y = if y.is_empty() { b.next().unwrap_or_default() } else { y };
+        let n = x.len().min(y.len()).min(CACHED);
+        if n == 0 {
+            return (x.is_empty() && y.is_empty()).then_some(nan);
+        }
+        // Replicas and slices that two tensors share need not be read.
+        if !std::ptr::eq(x.as_ptr(), y.as_ptr()) && x[..n] != y[..n] {
+            return None;
+        }
+        nan += counted.map_or(0, |dtype| nans(dtype, &x[..n]));
+        (x, y) = (&x[n..], &y[n..]);
+    }
 }
 
 /// How two integer or boolean tensors of one shape and dtype differ. Beyond 2^53 the numbers of the report are rounded;
@@ -40,7 +95,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>) -> Statistics {
     let computed = reference.is_computed() || candidate.is_computed();
     let item = reference.parts.first().map_or(1, crate::part::Part::item);
     let (mut a, mut b) = (Vec::new(), Vec::new());
-    for (from, to) in chunks(reference.len()) {
+    for (from, to) in chunks(0, reference.len()) {
         if !computed && reference.bytes(from, to, &mut a) == candidate.bytes(from, to, &mut b) {
             continue;
         }
@@ -73,28 +128,77 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>) -> Statistics {
 /// NaNs of a tensor.
 #[must_use]
 pub fn count_nan(whole: &Whole<'_>) -> u64 {
-    if whole.parts.first().is_none_or(|p| p.float().is_none()) {
-        return 0;
-    }
-    let mut nan = 0;
-    for (from, to) in chunks(whole.len()) {
+    let Some(dtype) = whole.parts.first().filter(|p| p.float().is_some()).map(|p| p.dtype) else { return 0 };
+    let found = tasks(whole.len(), |from, to| {
         if whole.is_computed() {
-            let mut numbers = vec![0.0; (to - from) as usize];
-            whole.read(from, &mut numbers);
-            nan += numbers.iter().filter(|x| x.is_nan()).count() as u64;
-        } else {
-            whole.runs(from, to, &mut |leaf, from, to| {
-                if let Node::Part(part) = leaf {
-                    nan += whole.parts[*part].count_nan(from, to);
-                }
+            let nan = chunks(from, to).map(|(from, to)| {
+                let mut numbers = vec![0.0; (to - from) as usize];
+                whole.read(from, &mut numbers);
+                numbers.iter().filter(|x| x.is_nan()).count() as u64
             });
+            return Some(nan.sum());
         }
-    }
-    nan
+        Some(
+            stretches(whole, from, to)
+                .into_iter()
+                .flat_map(|s| s.chunks(CACHED))
+                .map(|s| nans(dtype, s))
+                .sum(),
+        )
+    });
+    found.unwrap_or(0)
 }
 
-fn chunks(len: u64) -> impl Iterator<Item = (u64, u64)> {
-    (0..len.div_ceil(CHUNK)).map(move |i| (i * CHUNK, ((i + 1) * CHUNK).min(len)))
+/// NaNs among the numbers of a floating-point dtype. That there is none, as is usual, is seen in whole vectors.
+fn nans(dtype: Dtype, bytes: &[u8]) -> u64 {
+    vectors::run(Nans { dtype, bytes })
+}
+
+struct Nans<'b> {
+    dtype: Dtype,
+    bytes: &'b [u8],
+}
+
+impl Loop for Nans<'_> {
+    type Found = u64;
+
+    #[inline(always)]
+    fn run(self) -> u64 {
+        let Self { dtype, bytes } = self;
+        match dtype {
+            Dtype::BF16 => count(bytes, |b| u16::from_le_bytes(b) & 0x7fff > 0x7f80),
+            Dtype::F16 => count(bytes, |b| u16::from_le_bytes(b) & 0x7fff > 0x7c00),
+            Dtype::F32 | Dtype::C64 => count(bytes, |b| u32::from_le_bytes(b) & 0x7fff_ffff > 0x7f80_0000),
+            Dtype::F64 => count(bytes, |b| u64::from_le_bytes(b) & (u64::MAX >> 1) > 0x7ff << 52),
+            Dtype::F8_E4M3 => count(bytes, |[b]| b & 0x7f == 0x7f),
+            Dtype::F8_E5M2 => count(bytes, |[b]| b & 0x7f > 0x7c),
+            Dtype::F8_E4M3FNUZ | Dtype::F8_E5M2FNUZ => count(bytes, |[b]| b == 0x80),
+            Dtype::F8_E8M0 => count(bytes, |[b]| b == 0xff),
+            _ => 0,
+        }
+    }
+}
+
+#[inline(always)]
+fn count<const N: usize>(bytes: &[u8], is_nan: impl Fn([u8; N]) -> bool) -> u64 {
+    let numbers = bytes.as_chunks::<N>().0;
+    if !numbers.iter().fold(false, |any, b| any | is_nan(*b)) {
+        return 0;
+    }
+    numbers.iter().filter(|b| is_nan(**b)).count() as u64
+}
+
+/// The sum of what the work finds in parts of `0..len`, in parallel where there are several; `None` once one finds that.
+fn tasks(len: u64, work: impl Fn(u64, u64) -> Option<u64> + Sync) -> Option<u64> {
+    if len <= TASK {
+        return work(0, len);
+    }
+    let tasks = (0..len.div_ceil(TASK)).into_par_iter();
+    tasks.map(|i| work(i * TASK, ((i + 1) * TASK).min(len))).try_reduce(|| 0, |a, b| Some(a + b))
+}
+
+fn chunks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+    (from..to).step_by(CHUNK as usize).map(move |at| (at, (at + CHUNK).min(to)))
 }
 
 fn numbers(reference: &Whole<'_>, candidate: &Whole<'_>, from: u64, to: u64) -> [Vec<f64>; 2] {
@@ -109,7 +213,6 @@ fn numbers(reference: &Whole<'_>, candidate: &Whole<'_>, from: u64, to: u64) -> 
 mod tests {
     use super::*;
     use crate::part::Part;
-    use capture_core::Dtype;
 
     fn whole(dtype: Dtype, bytes: &[u8]) -> Whole<'static> {
         let shape = vec![(bytes.len() * 8 / dtype.bitsize()) as u64];

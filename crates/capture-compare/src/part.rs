@@ -143,11 +143,11 @@ impl<'a> Part<'a> {
 
     /// The bytes of the record taken for numbers of another dtype and shape that fills them; `None` where it is not
     /// stored number by number.
-    pub(crate) fn reinterpreted(self, dtype: Dtype, shape: Vec<u64>) -> Option<Self> {
+    pub(crate) fn reinterpreted(self, dtype: Dtype, shape: &[u64]) -> Option<Self> {
         match self.numbers {
-            Numbers::Stored { bytes, .. } => Self::new(self.rank, dtype, &shape, None, bytes).ok(),
+            Numbers::Stored { bytes, .. } => Self::new(self.rank, dtype, shape, None, bytes).ok(),
             Numbers::Packed(Packed::Floats { bytes, .. }) => {
-                Self::new(self.rank, dtype, &shape, None, bytes).ok()
+                Self::new(self.rank, dtype, shape, None, bytes).ok()
             }
             _ => None,
         }
@@ -241,27 +241,11 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// How many of the numbers `from..to` are NaN.
-    #[must_use]
-    pub fn count_nan(&self, from: u64, to: u64) -> u64 {
-        let bytes = self.bytes(from, to);
-        // The formats of most captures by their bits, as this runs over every identical tensor.
-        let halves = |infinity: u16| {
-            let halves = bytes.as_chunks().0.iter();
-            halves.filter(|b| u16::from_le_bytes(**b) & 0x7fff > infinity).count() as u64
-        };
+    /// The dtype and bytes of the numbers `from..to`, where they are stored one by one.
+    pub(crate) fn stored(&self, from: u64, to: u64) -> Option<(Dtype, &[u8])> {
         match &self.numbers {
-            Numbers::Stored { dtype: Dtype::BF16, .. } => halves(0x7f80),
-            Numbers::Stored { dtype: Dtype::F16, .. } => halves(0x7c00),
-            Numbers::Stored { dtype: Dtype::F32, .. } => {
-                let words = bytes.as_chunks().0.iter();
-                words.filter(|b| u32::from_le_bytes(**b) & 0x7fff_ffff > 0x7f80_0000).count() as u64
-            }
-            _ => {
-                let mut numbers = vec![0.0; (to - from) as usize];
-                self.read(from, &mut numbers);
-                numbers.iter().filter(|x| x.is_nan()).count() as u64
-            }
+            Numbers::Stored { dtype, .. } => Some((*dtype, self.bytes(from, to))),
+            _ => None,
         }
     }
 
@@ -273,7 +257,7 @@ impl<'a> Part<'a> {
             }
             Numbers::Packed(packed) => packed.read(from, out),
             Numbers::Scaled(scaled) => scaled.read(from, out),
-            Numbers::View(view) => view.read(from, out, |part, from, out| part.read(from, out)),
+            Numbers::View(view) => view.read(from, out),
         }
     }
 
@@ -281,7 +265,7 @@ impl<'a> Part<'a> {
     pub fn read_terms(&self, from: u64, out: &mut [f64]) {
         match &self.numbers {
             Numbers::Scaled(scaled) => scaled.read_terms(from, out),
-            Numbers::View(view) => view.read(from, out, |part, from, out| part.read_terms(from, out)),
+            Numbers::View(view) => view.read_terms(from, out),
             Numbers::Stored { .. } | Numbers::Packed(_) => out.fill(0.0),
         }
     }
@@ -294,48 +278,4 @@ pub(crate) fn product(dims: &[u64]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn part(
-        dtype: Dtype,
-        shape: &[u64],
-        encoding: Option<&str>,
-        bytes: &[u8],
-    ) -> Result<Part<'static>, PartError> {
-        Part::new(Some(0), dtype, shape, encoding, bytes.to_vec().into())
-    }
-
-    #[test]
-    fn complex_numbers_are_two_numbers() {
-        let bytes: Vec<u8> = [1.0f32, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-        let part = part(Dtype::C64, &[1], None, &bytes).unwrap();
-        let mut out = [0.0; 2];
-        part.read(0, &mut out);
-        assert_eq!((out, part.shape.as_slice(), part.complex), ([1.0, -2.0], [1, 2].as_slice(), true));
-    }
-
-    #[test]
-    fn packed_numbers_are_decoded_where_they_are_read() {
-        // Two elements share a byte, the first in the low half: 0x2 is 1.0, 0x9 is -0.5.
-        let part = part(Dtype::F4, &[2], None, &[0x92]).unwrap();
-        let mut out = [0.0; 1];
-        part.read(1, &mut out);
-        assert_eq!((out, part.is_stored()), ([-0.5], false));
-        assert_eq!(part.float().unwrap().precision, 2);
-    }
-
-    #[test]
-    fn bytes_must_fit_the_shape() {
-        let error = part(Dtype::BF16, &[5, 128], None, &[0; 640]).unwrap_err();
-        assert_eq!(error.to_string(), "a tensor of BF16 [5, 128] needs 1280 bytes, found 640");
-        assert!(matches!(
-            part(Dtype::U8, &[u64::MAX, 2], None, &[]).unwrap_err(),
-            PartError::Length { expected: None, .. }
-        ));
-        assert_eq!(
-            part(Dtype::F32, &[1], Some("odd"), &[0; 4]).unwrap_err(),
-            PartError::Encoding("odd".into())
-        );
-    }
-}
+mod tests;

@@ -49,9 +49,27 @@ pub(crate) fn rearrange<'a>(part: Part<'a>, transform: &Transform) -> Result<Par
             }
             at.dims = tiled(&part.shape, &at.dims);
         }
-        Transform::Dequant(_) => return Ok(part),
+        // These take another tap, or the numbers themselves.
+        Transform::Dequant(_) | Transform::SortRowsBy(_) | Transform::SetRows => return Ok(part),
     }
     Ok(part.rearranged(at, shape))
+}
+
+/// What to say where one shape is another padded to whole tiles, as block scales are.
+pub(crate) fn tiles_hint(logical: &[u64], physical: &[u64]) -> Option<String> {
+    let at =
+        logical.len().checked_sub(2).filter(|_| logical.len() == physical.len() && logical != physical)?;
+    let padded = |(n, tile): (&u64, u64)| n.checked_next_multiple_of(tile);
+    let tiles: Option<Vec<u64>> = logical[at..].iter().zip(TILE).map(padded).collect();
+    if logical[..at] != physical[..at] || tiles? != physical[at..] {
+        return None;
+    }
+    let crops = (at..logical.len()).filter(|d| logical[*d] != physical[*d]);
+    let crops: String = crops.map(|d| format!(", \"crop({d}, {})\"", logical[d])).collect();
+    Some(format!(
+        "; {physical:?} is {logical:?} in whole tiles of 128 × 4: say transforms = [\"unswizzle(128x4)\"{crops}] \
+         of that side"
+    ))
 }
 
 /// The shape that holds as many numbers, with the dim left open filled in.
@@ -153,6 +171,22 @@ mod tests {
             "unswizzle(128x4)",
             "unswizzle(128x4): expected rows and columns in whole tiles of 128 × 4, found shape [512]",
         );
+    }
+
+    #[test]
+    fn padding_to_tiles_is_recognised() {
+        let hint = tiles_hint(&[2, 130, 7], &[2, 256, 8]).unwrap();
+        let expected = "; [2, 256, 8] is [2, 130, 7] in whole tiles of 128 × 4: say transforms = \
+                        [\"unswizzle(128x4)\", \"crop(1, 130)\", \"crop(2, 7)\"] of that side";
+        assert_eq!(hint, expected);
+        for (logical, physical) in [
+            (&[130u64, 7][..], &[130u64, 7][..]),
+            (&[130, 7], &[384, 8]),
+            (&[7], &[8]),
+            (&[u64::MAX, 4], &[1, 4]),
+        ] {
+            assert_eq!(tiles_hint(logical, physical), None);
+        }
     }
 
     #[test]

@@ -145,6 +145,12 @@ pub enum Kind {
     NotTheSum,
     /// NaN or infinity, where one first appears.
     NotFinite,
+    /// A step of the reference has another number in the candidate.
+    Paired,
+    /// What a side was joined of.
+    Joined,
+    /// Which rows have no counterpart, or why rows could not be matched.
+    Aligned,
 }
 
 /// A finding beside the verdict.

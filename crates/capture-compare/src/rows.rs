@@ -1,12 +1,25 @@
-//! Two tensors, read a row of each at a time.
+//! Two tensors, read a row of each at a time, in strips of rows that threads share.
 
-use crate::whole::{Whole, product};
-use std::hash::{DefaultHasher, Hasher as _};
+use crate::{
+    decode::{decode_into, fits_f32},
+    real::Real,
+    vectors::LANES,
+    whole::{Node, Whole, product},
+};
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// The longest row, in numbers.
 pub const MAX_ROW: u64 = 1 << 20;
+/// The most rows: of shorter ones several are taken for one, as something is kept for each.
+const MAX_ROWS: u64 = 1 << 18;
+/// Numbers of the columns of all strips.
+const STRIPED: u64 = 1 << 21;
+/// Numbers that are worth a strip.
+const STRIP: u64 = 1 << 18;
 
 /// How the flat numbers are cut into rows.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
     pub(crate) width: usize,
     pub(crate) rows: u64,
@@ -24,6 +37,7 @@ impl Grid {
             width = width.saturating_mul(*dim);
         }
         let width = width.clamp(1, MAX_ROW);
+        let width = width * len.div_ceil(width).div_ceil(MAX_ROWS).max(1);
         Self { width: width as usize, rows: len.div_ceil(width), len }
     }
 
@@ -32,67 +46,118 @@ impl Grid {
         let from = row * self.width as u64;
         (from, (self.len - from).min(self.width as u64) as usize)
     }
+
+    /// The width in whole vectors.
+    pub(crate) fn vectors(&self) -> usize {
+        self.width.div_ceil(LANES)
+    }
+
+    /// Does the work on strips of neighbouring rows in parallel, in an order and with cuts that depend on the shape only,
+    /// so that sums over them come to the same bits on every machine.
+    pub(crate) fn strips<R: Send>(&self, work: impl Fn(Range<u64>) -> R + Sync) -> Vec<R> {
+        let most = (STRIPED / self.width as u64).clamp(2, 64);
+        let strips = (self.len / STRIP).clamp(1, most).min(self.rows);
+        let of = |i: u64| work(self.rows * i / strips..self.rows * (i + 1) / strips);
+        if strips <= 1 {
+            (0..strips).map(of).collect()
+        } else {
+            (0..strips).into_par_iter().map(of).collect()
+        }
+    }
 }
 
-/// Both tensors and one row of each.
+/// Both tensors.
+#[derive(Clone, Copy)]
 pub(crate) struct Pair<'w, 'a> {
-    reference: &'w Whole<'a>,
+    pub(crate) reference: &'w Whole<'a>,
     pub(crate) candidate: &'w Whole<'a>,
-    sums: (bool, bool),
-    pub(crate) r: Vec<f64>,
-    pub(crate) c: Vec<f64>,
-    /// Σ|p| of both.
-    pub(crate) p: Vec<f64>,
-    scratch: Vec<f64>,
+    /// Whether a side is a sum over ranks or dequantised.
+    computed: [bool; 2],
+    /// Whether all numbers fit f32.
+    pub(crate) is_narrow: bool,
+}
+
+/// One row of both, and zeros up to the next whole vector.
+pub(crate) struct Row<T> {
+    pub(crate) r: Vec<T>,
+    pub(crate) c: Vec<T>,
+    /// Σ|p| of both; empty where neither is computed.
+    pub(crate) p: Vec<T>,
+    /// How many numbers of the candidate's row come from which part, in order; `None` for a sum.
+    pub(crate) runs: Vec<(Option<usize>, usize)>,
+}
+
+impl<T: Real> Row<T> {
+    pub(crate) fn new(grid: &Grid) -> Self {
+        let row = || vec![T::default(); grid.vectors() * LANES];
+        Self { r: row(), c: row(), p: Vec::new(), runs: Vec::new() }
+    }
+
+    /// Σ|p| at a place.
+    pub(crate) fn term(&self, j: usize) -> f64 {
+        self.p.get(j).map_or(0.0, |p| p.wide())
+    }
+
+    /// Puts zeros where a side is not finite, and says how many of the first `len` places are.
+    pub(crate) fn mask(&mut self, len: usize) -> usize {
+        let mut finite = 0;
+        for (r, c) in self.r[..len].iter_mut().zip(&mut self.c[..len]) {
+            if r.wide().is_finite() && c.wide().is_finite() {
+                finite += 1;
+            } else {
+                (*r, *c) = (T::default(), T::default());
+            }
+        }
+        finite
+    }
 }
 
 impl<'w, 'a> Pair<'w, 'a> {
-    pub(crate) fn new(reference: &'w Whole<'a>, candidate: &'w Whole<'a>, grid: &Grid) -> Self {
-        let row = || vec![0.0; grid.width];
-        let sums = (reference.is_computed(), candidate.is_computed());
-        Self { reference, candidate, sums, r: row(), c: row(), p: row(), scratch: row() }
+    pub(crate) fn new(reference: &'w Whole<'a>, candidate: &'w Whole<'a>) -> Self {
+        let computed = [reference.is_computed(), candidate.is_computed()];
+        let fits = |whole: &Whole<'_>| {
+            whole.parts.iter().all(|p| p.stored(0, 0).is_some_and(|(dtype, _)| fits_f32(dtype)))
+        };
+        let is_narrow = computed == [false; 2] && fits(reference) && fits(candidate);
+        Self { reference, candidate, computed, is_narrow }
     }
 
-    /// Whether a side is a sum over ranks.
-    pub(crate) fn has_sum(&self) -> bool {
-        self.sums.0 || self.sums.1
+    pub(crate) fn read<T: Real>(&self, from: u64, len: usize, row: &mut Row<T>) {
+        row.runs.clear();
+        let runs = &mut row.runs;
+        read(self.reference, from, &mut row.r[..len], &mut |_, _| {});
+        read(self.candidate, from, &mut row.c[..len], &mut |part, n| runs.push((part, n)));
+        row.r[len..].fill(T::default());
+        row.c[len..].fill(T::default());
     }
 
-    pub(crate) fn read(&mut self, from: u64, len: usize) {
-        self.reference.read(from, &mut self.r[..len]);
-        self.candidate.read(from, &mut self.c[..len]);
-    }
-
-    pub(crate) fn read_terms(&mut self, from: u64, len: usize) {
-        self.p[..len].fill(0.0);
-        for (has_sum, whole) in [(self.sums.0, self.reference), (self.sums.1, self.candidate)] {
-            if has_sum {
-                whole.read_magnitudes(from, &mut self.scratch[..len]);
-                self.p[..len].iter_mut().zip(&self.scratch).for_each(|(p, x)| *p += x);
+    pub(crate) fn read_terms<T: Real>(&self, from: u64, len: usize, row: &mut Row<T>) {
+        if self.computed == [false; 2] {
+            return;
+        }
+        let mut terms = vec![0.0; len];
+        row.p.clear();
+        row.p.resize(row.r.len(), T::default());
+        for (is_computed, whole) in self.computed.into_iter().zip([self.reference, self.candidate]) {
+            if is_computed {
+                whole.read_magnitudes(from, &mut terms);
+                row.p.iter_mut().zip(&terms).for_each(|(p, x)| *p = *p + T::of(*x));
             }
         }
-    }
-
-    /// 64 bits of the row of both sides.
-    pub(crate) fn hash(&self, len: usize) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for x in self.r[..len].iter().chain(&self.c[..len]) {
-            hasher.write_u64(x.to_bits());
-        }
-        hasher.finish()
     }
 
     /// All bits that the significands of a sum's terms use.
     pub(crate) fn term_bits(&self) -> u64 {
         let mut bits = 0;
         let mut chunk = vec![0.0; 4096];
-        for (has_sum, whole) in [(self.sums.0, self.reference), (self.sums.1, self.candidate)] {
-            for part in whole.parts.iter().filter(|_| has_sum) {
+        for (is_computed, whole) in self.computed.into_iter().zip([self.reference, self.candidate]) {
+            for part in whole.parts.iter().filter(|_| is_computed) {
                 let mut from = 0;
                 while from < part.len() {
                     let len = (part.len() - from).min(chunk.len() as u64) as usize;
                     part.read(from, &mut chunk[..len]);
-                    bits |= chunk[..len].iter().map(|x| significand(*x)).fold(0, |a, b| a | b);
+                    let finite = chunk[..len].iter().filter(|x| x.is_finite());
+                    bits |= finite.map(|x| f64::significand(x.to_bits())).fold(0, |a, b| a | b);
                     from += len as u64;
                 }
             }
@@ -101,6 +166,55 @@ impl<'w, 'a> Pair<'w, 'a> {
     }
 }
 
-pub(crate) fn significand(x: f64) -> u64 {
-    if x.is_finite() { x.to_bits() & ((1 << 52) - 1) } else { 0 }
+/// The numbers from `from` on, as many as `out` holds, and how many come from which part.
+fn read<T: Real>(whole: &Whole<'_>, from: u64, out: &mut [T], run: &mut dyn FnMut(Option<usize>, usize)) {
+    let mut at = 0;
+    whole.runs(from, from + out.len() as u64, &mut |leaf, begin, end| {
+        let n = (end - begin) as usize;
+        let own = &mut out[at..at + n];
+        let part = if let Node::Part(part) = leaf { Some(*part) } else { None };
+        match part.and_then(|part| whole.parts[part].stored(begin, end)) {
+            Some((dtype, bytes)) => {
+                decode_into(dtype, bytes, own);
+            }
+            None => {
+                let mut numbers = vec![0.0; n];
+                whole.read(from + at as u64, &mut numbers);
+                own.iter_mut().zip(numbers).for_each(|(own, x)| *own = T::of(x));
+            }
+        }
+        run(part, n);
+        at += n;
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(shape: &[u64], width: usize, rows: u64) {
+        let grid = Grid::of(shape);
+        assert_eq!((grid.width, grid.rows), (width, rows), "{shape:?}");
+    }
+
+    #[test]
+    fn rows_are_neither_too_short_nor_too_long_nor_too_many() {
+        check(&[5, 128], 128, 5);
+        check(&[5, 4, 8], 32, 5);
+        check(&[3], 3, 1);
+        check(&[3 << 20], 1 << 20, 3);
+        check(&[1 << 28, 16], 1 << 14, 1 << 18);
+        check(&[(1 << 18) + 1, 16], 32, (1 << 17) + 1);
+        check(&[0, 16], 16, 0);
+    }
+
+    #[test]
+    fn strips_hold_every_row_once() {
+        for shape in [[1u64 << 20, 16], [7, 1 << 20], [1, 5], [0, 5]] {
+            let grid = Grid::of(&shape);
+            let rows: Vec<u64> = grid.strips(|rows| rows.collect::<Vec<u64>>()).concat();
+            assert!(rows.into_iter().eq(0..grid.rows));
+        }
+    }
 }

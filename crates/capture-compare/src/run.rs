@@ -7,6 +7,7 @@ use crate::{
     source::{Source, file_error},
 };
 use capture_core::{Dtype, Identity, Manifest, Record, Stored};
+use serde::{Deserialize, Serialize};
 use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
@@ -14,10 +15,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+mod catalogue;
+
 pub use crate::{
     listing::OpenError,
     source::{Access, FileError},
 };
+pub use catalogue::{Catalogue, Key};
 
 /// A run directory, read.
 #[derive(Debug)]
@@ -31,10 +35,11 @@ pub struct Run {
     /// What could not be read.
     pub errors: Vec<FileError>,
     sources: Vec<Source>,
+    away: catalogue::Away,
 }
 
 /// A process that wrote into the run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Process {
     /// Run, rank, world, mesh and process.
     pub identity: Identity,
@@ -43,7 +48,7 @@ pub struct Process {
 }
 
 /// A record and where it is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Entry {
     /// What is known of it.
     pub record: Record,
@@ -84,15 +89,7 @@ impl Run {
     pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
         let path = locate(path)?;
         let files = list(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
-        let mut reading = Reading {
-            dir: path,
-            access,
-            processes: Vec::new(),
-            by_id: HashMap::new(),
-            entries: Vec::new(),
-            errors: Vec::new(),
-            sources: Vec::new(),
-        };
+        let mut reading = Reading::of(path, access);
         for (base, is_sealed) in &files.segments {
             reading.segment(base, *is_sealed);
         }
@@ -105,6 +102,9 @@ impl Run {
     /// The bytes of a record, borrowed where the file is mapped. They may begin at any address.
     pub fn bytes(&self, entry: &Entry) -> Result<Cow<'_, [u8]>, FileError> {
         let source = &self.sources[entry.source];
+        if source.is_away() {
+            return self.away.bytes((entry.source, entry.offset), source.path()).map(Cow::Borrowed);
+        }
         source.bytes(entry.offset, entry.length).map_err(|e| file_error(source.path(), &e))
     }
 
@@ -163,6 +163,18 @@ struct Reading {
 }
 
 impl Reading {
+    fn of(dir: PathBuf, access: Access) -> Self {
+        Self {
+            dir,
+            access,
+            processes: Vec::new(),
+            by_id: HashMap::new(),
+            entries: Vec::new(),
+            errors: Vec::new(),
+            sources: Vec::new(),
+        }
+    }
+
     fn segment(&mut self, base: &OsStr, is_sealed: bool) {
         let Some(segment) = segment::read(&self.dir, base, is_sealed, self.access, &mut self.errors) else {
             return;
@@ -246,7 +258,8 @@ impl Reading {
         let mut index = 0..;
         self.entries.retain(|_| !index.next().is_some_and(|i| twice.contains(&i)));
         let processes = processes.into_iter().map(|(process, _)| process).collect();
-        Run { path: self.dir, processes, entries: self.entries, errors: self.errors, sources: self.sources }
+        let Self { dir: path, entries, errors, sources, .. } = self;
+        Run { path, processes, entries, errors, sources, away: catalogue::Away::default() }
     }
 }
 

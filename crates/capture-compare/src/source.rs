@@ -47,7 +47,8 @@ pub(crate) struct Source {
     path: PathBuf,
     /// The name it bears once it is sealed, where it was not when it was opened.
     sealed_as: Option<PathBuf>,
-    device_and_inode: (u64, u64),
+    /// Where it lies on this machine; `None` where it does not.
+    device_and_inode: Option<(u64, u64)>,
     map: Option<Mmap>,
 }
 
@@ -85,8 +86,30 @@ impl Source {
             // `Access`. Where it cannot be mapped (too many maps, file systems without), it is read.
             Access::Mapped => unsafe { Mmap::map(file) }.ok(),
         };
-        let device_and_inode = (metadata.dev(), metadata.ino());
+        let device_and_inode = Some((metadata.dev(), metadata.ino()));
         Ok(Self { path, sealed_as, device_and_inode, map })
+    }
+
+    /// A file of another machine, or one that is gone.
+    pub(crate) fn away(path: PathBuf, sealed_as: Option<PathBuf>) -> Self {
+        Self { path, sealed_as, device_and_inode: None, map: None }
+    }
+
+    /// Opens a file of this machine by the names it had when another process listed it.
+    pub(crate) fn again(path: &Path, sealed_as: Option<&Path>, access: Access) -> io::Result<Self> {
+        let file = match (open_regular(path), sealed_as) {
+            (Err(e), Some(sealed)) if e.kind() == ErrorKind::NotFound => open_regular(sealed)?,
+            (opened, _) => opened?,
+        };
+        Self::new(&file, path.to_owned(), sealed_as.map(Path::to_owned), access)
+    }
+
+    pub(crate) fn sealed_as(&self) -> Option<&Path> {
+        self.sealed_as.as_deref()
+    }
+
+    pub(crate) fn is_away(&self) -> bool {
+        self.device_and_inode.is_none()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -125,7 +148,7 @@ impl Source {
             (opened, _) => opened?,
         };
         let metadata = file.metadata()?;
-        if (metadata.dev(), metadata.ino()) != self.device_and_inode {
+        if Some((metadata.dev(), metadata.ino())) != self.device_and_inode {
             return Err(io::Error::other("another file took its place since it was opened"));
         }
         Ok(file)

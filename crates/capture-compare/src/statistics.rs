@@ -102,6 +102,17 @@ pub struct PartError {
     pub class_changes: u64,
 }
 
+/// λ, the tensor's own noise: the median rms of rows, or of columns where that is smaller, or of pieces where rows are few.
+pub(crate) fn lambda(rows: &[Line], columns: &[Line], pieces: Option<&Pieces>) -> f64 {
+    let rms = |lines: &[Line]| median(lines.iter().map(|l| l.rms)).unwrap_or(0.0);
+    let by_rows = rms(rows);
+    match pieces {
+        Some(pieces) => by_rows.min(median(pieces.rms.iter().copied()).unwrap_or(by_rows)),
+        None if rows.len() < 4 => by_rows,
+        None => by_rows.min(rms(columns)),
+    }
+}
+
 /// The median, the mean of the middle two where there are two.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     quantile(values.collect(), 0.5)

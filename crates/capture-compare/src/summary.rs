@@ -8,10 +8,10 @@ use crate::{
     decode::{self, decode_into},
     run::{Entry, FileError, Run},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Statistics of a record's numbers; complex elements count as two, real and imaginary part.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Numbers.
     pub n: u64,
@@ -31,7 +31,7 @@ pub struct Summary {
 }
 
 /// Statistics of the finite numbers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finite {
     /// Smallest.
     pub min: f64,

@@ -3,16 +3,17 @@
 
 use crate::{
     assemble,
-    dequant::{Operands, dequant},
+    dequant::{Operands, codes, dequant},
     extent::extents,
     gather::{Fault, Gathered, Tensor, gather},
     index::{Firing, Group, Index},
     layouts::{Layouts, Side},
     misfit::Misfit,
-    pairing::{groups, said},
     part::Part,
+    placing::{groups, said},
     rearrange::rearrange,
     scale,
+    sort::sorted,
     transform::{Dequant, Scheme, Transform},
 };
 use capture_core::{Placements, Sharding};
@@ -30,6 +31,21 @@ pub(crate) struct Taps<'t, 'r> {
 impl<'r> Taps<'_, 'r> {
     /// The records of a group, each after the transforms of its tap.
     pub(crate) fn gather(&self, group: &Group) -> Result<Gathered<'r>, Fault> {
+        self.transformed(group, |part, words, entry, origin| {
+            dequant(part, words, self.operands(words, entry, origin)?).map_err(Wrong::Misfit)
+        })
+    }
+
+    /// The same, with codes left without their scales: only shapes matter.
+    fn gather_codes(&self, group: &Group) -> Result<Gathered<'r>, Fault> {
+        self.transformed(group, |part, words, _, _| codes(part, words).map_err(Wrong::Misfit))
+    }
+
+    fn transformed(
+        &self,
+        group: &Group,
+        dequantised: impl Fn(Part<'r>, &Dequant, usize, Option<[u64; 2]>) -> Result<Part<'r>, Wrong>,
+    ) -> Result<Gathered<'r>, Fault> {
         let transforms = self.layouts.transforms(&self.firing.tap, self.side);
         let mut gathered = gather(self.index, &group.entries)?;
         if transforms.is_empty() {
@@ -47,12 +63,15 @@ impl<'r> Taps<'_, 'r> {
             for transform in valid.iter().chain(&transforms) {
                 let part = member.part.clone();
                 let made = match transform {
-                    Transform::Dequant(words) => {
-                        dequant(part, words, self.operands(words, *entry, origins.get(m).copied())?)
+                    Transform::Dequant(words) => dequantised(part, words, *entry, origins.get(m).copied()),
+                    Transform::SortRowsBy(tap) => {
+                        let by = self.operand(tap, *entry).map_err(Wrong::from);
+                        by.and_then(|(by, _)| sorted(&part, &by, transform).map_err(Wrong::Misfit))
                     }
-                    other => rearrange(part, other),
+                    Transform::SetRows => sorted(&part, &part, transform).map_err(Wrong::Misfit),
+                    other => rearrange(part, other).map_err(Wrong::Misfit),
                 };
-                member.part = made.map_err(|misfit| of_rank(rank, &misfit))?;
+                member.part = made.map_err(|wrong| wrong.of(rank))?;
             }
         }
         Ok(gathered)
@@ -83,7 +102,7 @@ impl<'r> Taps<'_, 'r> {
         let placed = placed.ok_or_else(|| {
             Fault::Layout(format!("scale_of: expected a placement of tap {tap:?}, found none"))
         })?;
-        let whole = weight.gather(own)?.assemble(&placed, None)?.whole;
+        let whole = weight.gather_codes(own)?.assemble(&placed, None)?.whole;
         let members = gathered.members;
         if members.iter().any(|m| whole.parts.iter().all(|p| p.rank != m.part.rank)) {
             return Err(none());
@@ -136,6 +155,7 @@ impl<'r> Taps<'_, 'r> {
                 );
                 return Err(Fault::Layout(text));
             }
+            // What is sorted by a tap is sorted by it as recorded: `rearrange` leaves its own order alone.
             part = rearrange(part, transform).map_err(|misfit| of_rank(rank, &misfit))?;
         }
         Ok((part, transforms.contains(&Transform::Unswizzle)))
@@ -160,6 +180,27 @@ impl<'r> Taps<'_, 'r> {
             axis.and_then(|axis| if axis.len() == 1 { axis.first() } else { None }).map_or(0, |s| s.global)
         };
         extents(&whole).iter().map(|extent| [start(extent, 2), start(extent, 1)]).collect()
+    }
+}
+
+/// What is wrong with a record, or with another that it needs.
+enum Wrong {
+    Misfit(Misfit),
+    Fault(Fault),
+}
+
+impl From<Fault> for Wrong {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Wrong {
+    fn of(self, rank: Option<u32>) -> Fault {
+        match self {
+            Self::Misfit(misfit) => of_rank(rank, &misfit),
+            Self::Fault(fault) => fault,
+        }
     }
 }
 

@@ -1,273 +1,390 @@
-//! The second pass over two tensors: their errors in rounding units, by element, row, column and part.
+//! The second pass over two tensors: their errors in rounding units, by element, row, column, block and part.
 
 use crate::{
+    errors::{BLOCK, Columns, Errors, Found, Means, Piece},
     float::Float,
-    rows::{Grid, Pair},
-    scales::Scales,
-    statistics::{Line, Pieces, Statistics, Tail, median},
-    whole::{Node, Whole},
+    largest::{Add, Largest},
+    magnitudes::unit,
+    pieces::pieces,
+    real::Real,
+    rows::{Grid, Pair, Row},
+    scales::{GATHERED, Scales},
+    statistics::{Line, Pieces, Statistics, Tail, lambda, median},
+    vectors::{self, LANES},
 };
 
-/// Sums of powers of q over a row or column.
-#[derive(Clone, Copy, Default)]
-struct Powers {
-    second: f64,
-    fourth: f64,
+/// Blocks that are kept: of more, those of every so-manieth row.
+const BLOCKS: usize = 1 << 20;
+
+/// The most rows of which the noise is taken that clips errors.
+const SAMPLE: usize = 64;
+
+/// What the errors are measured in.
+pub(crate) struct Units<'s> {
+    pub(crate) scales: &'s Scales,
+    pub(crate) float: Float,
+    /// Where |q| is clipped before column means are taken.
+    pub(crate) clip: f64,
+    /// Numbers of the candidate in 16 bytes.
+    pub(crate) chunk: usize,
 }
 
-impl Powers {
-    fn add(&mut self, q: f64) {
-        self.second += q * q;
-        self.fourth += q * q * q * q;
-    }
-
-    fn line(self, count: u64) -> Line {
-        let n_effective = if self.fourth > 0.0 { self.second * self.second / self.fourth } else { 0.0 };
-        Line { rms: (self.second / count.max(1) as f64).sqrt(), n_effective }
-    }
-}
-
-/// The second pass.
-pub(crate) struct Errors<'s> {
-    scales: &'s Scales,
-    roundoff: f64,
-    underflow: f64,
-    columns: Vec<Powers>,
-    /// Σq, Σx and Σx² by column, with x = r·u/w.
-    means: Vec<[f64; 2]>,
+/// What rows add up to.
+struct Sums {
+    rows: Vec<Line>,
+    /// Rms of v.
+    near: Vec<f64>,
+    slopes: Vec<f64>,
+    blocks: Vec<Line>,
+    columns: Vec<Columns<f64>>,
+    /// Σ of q² clipped, and of x².
     squares: [f64; 2],
-    clip: f64,
-    near_columns: Vec<f64>,
-    near_rows: Vec<f64>,
-    near_max: f64,
-    near: Largest,
+    elements: Largest,
+    near_elements: Largest,
+    near_largest: f64,
     chunks: Largest,
-    chunk: usize,
-    piece: usize,
-    largest: Largest,
-    /// Σe², Σr², Σc², Σrc.
-    products: [f64; 4],
-    q: Vec<f64>,
-    s: Vec<f64>,
-    pieces: Pieces,
+    /// Largest |q| and the row it is in.
+    largest: (f64, u32),
+    /// Largest |q| and rms of a piece of a row, by part.
+    parts: Vec<[f64; 2]>,
 }
 
-impl<'s> Errors<'s> {
-    pub(crate) fn new(grid: &Grid, scales: &'s Scales, float: Float, chunk: usize, clip: f64) -> Self {
-        Self {
-            scales,
-            clip,
-            chunk,
-            piece: (grid.width / 16).max(8),
-            near_columns: vec![0.0; grid.width],
-            near_rows: Vec::new(),
-            near_max: 0.0,
-            near: Largest::default(),
-            chunks: Largest::default(),
-            pieces: Pieces::default(),
-            s: vec![0.0; grid.width],
-            roundoff: float.roundoff(),
-            underflow: float.underflow(),
-            columns: vec![Powers::default(); grid.width],
-            means: vec![[0.0; 2]; grid.width],
-            squares: [0.0; 2],
-            largest: Largest::default(),
-            products: [0.0; 4],
-            q: vec![0.0; grid.width],
+impl Units<'_> {
+    /// Measures the rows that count. Where errors are clipped follows from their noise, which a sample of rows tells.
+    pub(crate) fn write(mut self, pair: &Pair<'_, '_>, grid: &Grid, s: &mut Statistics) {
+        let rows = (0u32..).zip(&self.scales.rows).filter(|(_, row)| row.counts);
+        let counted: Vec<u32> = rows.map(|(i, _)| i).collect();
+        s.pieces = pieces(pair, grid, self.scales, &counted, self.float);
+        if counted.len() >= 4 {
+            let n = counted.len().min(SAMPLE);
+            let sample: Vec<u32> = (0..n).map(|i| counted[i * counted.len() / n]).collect();
+            let counts = self.counts(pair, grid, &sample);
+            let noise = self.measure(pair, grid, &sample).noise(&counts, s.pieces.as_ref());
+            self.clip = 4.0 * noise.max(0.5);
         }
+        self.measure(pair, grid, &counted).write(&self, pair, grid, s);
     }
 
-    pub(crate) fn measure(mut self, pair: &mut Pair<'_, '_>, grid: &Grid, stored: Float, s: &mut Statistics) {
-        for i in 0..grid.rows {
-            let a = self.scales.row[i as usize];
-            if a == 0.0 {
-                continue;
+    /// Finite places of each column in those rows.
+    fn counts(&self, pair: &Pair<'_, '_>, grid: &Grid, rows: &[u32]) -> Vec<u64> {
+        let mut counts = vec![rows.len() as u64; grid.width];
+        let mut numbers = Row::<f64>::new(grid);
+        for i in rows {
+            let (from, len) = grid.row(u64::from(*i));
+            if (self.scales.rows[*i as usize].finite as usize) < len {
+                pair.read(from, len, &mut numbers);
+                let places = numbers.r.iter().zip(&numbers.c).zip(&mut counts);
+                places.for_each(|((r, c), n)| *n -= u64::from(!(r.is_finite() && c.is_finite())));
             }
-            let (from, len) = grid.row(i);
-            pair.read(from, len);
-            pair.read_terms(from, len);
-            self.row(a, from, len, pair, stored, s);
-            self.pieces(pair.candidate, from, len, s);
         }
-        self.finish(s);
+        counts
     }
 
-    fn row(&mut self, a: f64, from: u64, len: usize, pair: &Pair<'_, '_>, stored: Float, s: &mut Statistics) {
-        let (mut powers, mut count) = (Powers::default(), 0);
-        let (mut q_by_x, mut x_by_x, mut near) = (0.0, 0.0, 0.0);
-        // Multiplied before anything is added, so that the largest numbers of f64 do not overflow.
-        let (u, a_in_units) = (self.roundoff, self.roundoff * a);
-        for j in 0..len {
-            let (r, c) = (pair.r[j], pair.c[j]);
-            (self.q[j], self.s[j]) = (0.0, 0.0);
-            if !(r.is_finite() && c.is_finite()) {
-                continue;
-            }
-            count += 1;
-            let e = c - r;
-            let w = u * r.abs() + a_in_units * self.scales.column[j] + u * pair.p[j] + self.underflow;
-            let q = if e == 0.0 { 0.0 } else { e / w };
-            self.q[j] = q;
-            powers.add(q);
-            self.columns[j].add(q);
-            let v = if e == 0.0 { 0.0 } else { e / (w - 0.85 * u * r.abs()) };
-            self.near_columns[j] += v * v;
-            near += v * v;
-            if q.abs() > 6.0 {
-                self.near_max = self.near_max.max(v.abs());
-            }
-            let (x, both) = (r * u / w, (r / 2.0 + c / 2.0) / w);
-            let means = &mut self.means[j];
-            let clipped = q.clamp(-self.clip, self.clip);
-            (means[0], means[1]) = (means[0] + clipped, means[1] + x);
-            (self.squares[0], self.squares[1]) =
-                (self.squares[0] + clipped * clipped, self.squares[1] + x * x);
-            self.s[j] = both;
-            (q_by_x, x_by_x) = (q_by_x + q * both, x_by_x + both * both);
-            let products = &mut self.products;
-            (products[1], products[2], products[3]) =
-                (products[1] + r * r, products[2] + c * c, products[3] + r * c);
-            if e != 0.0 {
-                products[0] += e * e;
-                self.largest.add(q.abs());
-                self.near.add(v.abs());
-                let at = from + j as u64;
-                s.max_units = if q.abs() > s.max_units.0 { (q.abs(), at) } else { s.max_units };
-                s.max_abs = if e.abs() > s.max_abs.0 { (e.abs(), at) } else { s.max_abs };
-                s.max_ulp = s.max_ulp.max(stored.place(r).abs_diff(stored.place(c)));
-            }
-        }
-        s.rows.push(powers.line(count));
-        self.near_rows.push((near / count as f64).sqrt());
-        if self.q.len() >= 256 {
-            for block in self.q.chunks_exact(128) {
-                let mut powers = Powers::default();
-                block.iter().for_each(|q| powers.add(*q));
-                s.blocks.push(powers.line(128));
-            }
-        }
-        for chunk in self.q.chunks_exact(self.chunk) {
-            self.chunks.add(chunk.iter().map(|q| q.abs()).sum::<f64>() / self.chunk as f64);
-        }
-        if s.rows.len() < 8 {
-            for (q, s) in self.q.chunks_exact(self.piece).zip(self.s.chunks_exact(self.piece)) {
-                let sum = |f: &dyn Fn(f64, f64) -> f64| q.iter().zip(s).map(|(q, s)| f(*q, *s)).sum::<f64>();
-                self.pieces.rms.push((sum(&|q, _| q * q) / q.len() as f64).sqrt());
-                let energy = sum(&|_, s| s * s);
-                if energy > 0.0 {
-                    self.pieces.slopes.push(sum(&|q, s| q * s) / energy);
-                }
-            }
-        }
-        if x_by_x > 0.0 {
-            s.slopes.push(q_by_x / x_by_x);
-        }
-    }
-
-    /// The row's errors by the candidate's parts.
-    fn pieces(&self, candidate: &Whole<'_>, from: u64, len: usize, s: &mut Statistics) {
-        let mut at = 0;
-        candidate.runs(from, from + len as u64, &mut |leaf, from, to| {
-            let next = at + (to - from) as usize;
-            let q = &self.q[at..next];
-            at = next;
-            let Node::Part(part) = leaf else { return };
-            let part = &mut s.parts[*part];
-            part.max_units = q.iter().fold(part.max_units, |max, q| max.max(q.abs()));
-            if q.len() < 16 {
-                return;
-            }
-            let rms = (q.iter().map(|q| q * q).sum::<f64>() / q.len() as f64).sqrt();
-            part.row_units = part.row_units.max(rms);
+    fn measure(&self, pair: &Pair<'_, '_>, grid: &Grid, rows: &[u32]) -> Sums {
+        let every = (rows.len() * (grid.width / BLOCK)).div_ceil(BLOCKS).max(1);
+        let strips = grid.strips(|range| {
+            let first = rows.partition_point(|i| u64::from(*i) < range.start);
+            let own = rows[first..].iter().take_while(|i| u64::from(**i) < range.end);
+            let mut strip = Strip::new(self, pair, grid);
+            own.zip(first..).for_each(|(i, at)| strip.row(*i, at % every == 0));
+            strip.gather();
+            strip.sums
         });
+        let mut all = Sums::new(pair, grid);
+        strips.into_iter().for_each(|sums| all.merge(sums));
+        all
+    }
+}
+
+impl Sums {
+    fn new(pair: &Pair<'_, '_>, grid: &Grid) -> Self {
+        Self {
+            rows: Vec::new(),
+            near: Vec::new(),
+            slopes: Vec::new(),
+            blocks: Vec::new(),
+            columns: vec![Columns::default(); grid.vectors()],
+            squares: [0.0; 2],
+            elements: Largest::default(),
+            near_elements: Largest::default(),
+            near_largest: 0.0,
+            chunks: Largest::default(),
+            largest: (0.0, 0),
+            parts: vec![[0.0; 2]; pair.candidate.parts.len()],
+        }
     }
 
-    fn finish(mut self, s: &mut Statistics) {
-        let counts = &self.scales.counts;
-        let lines: Vec<Line> = self.columns.iter().zip(counts).map(|(p, n)| p.line(*n)).collect();
-        let width = lines.len();
-        let k = (counts.iter().sum::<u64>() / 16).clamp(4, 64) as usize;
-        let places = s.rows.len() * width;
-        s.tail = self.largest.tail(k, places);
-        s.near_tail = Tail { largest: self.near_max, ..self.near.tail(k, places) };
-        let chunks = s.rows.len() * (width / self.chunk);
-        s.chunk_tail =
-            (width >= 2 * self.chunk).then(|| self.chunks.tail((chunks / 64).clamp(4, 64), chunks));
-        for p in [8, 16, 32, 64] {
-            if width.is_multiple_of(p) && width / p >= 4 {
-                let group = |lines: &mut dyn Iterator<Item = &Line>, n: usize| {
-                    let (squares, n_effective) =
-                        lines.fold((0.0, 0.0), |sum, l| (sum.0 + l.rms * l.rms, sum.1 + l.n_effective));
-                    Line { rms: (squares / n as f64).sqrt(), n_effective }
-                };
-                s.groups
-                    .push((0..p).map(|i| group(&mut lines.iter().skip(i).step_by(p), width / p)).collect());
-                s.groups.push(lines.chunks_exact(p).map(|run| group(&mut run.iter(), p)).collect());
-            }
+    fn merge(&mut self, other: Self) {
+        self.rows.extend(other.rows);
+        self.near.extend(other.near);
+        self.slopes.extend(other.slopes);
+        self.blocks.extend(other.blocks);
+        self.columns.iter_mut().zip(&other.columns).for_each(|(sum, x)| sum.add(x));
+        self.squares.iter_mut().zip(other.squares).for_each(|(sum, x)| *sum += x);
+        self.elements.merge(&other.elements);
+        self.near_elements.merge(&other.near_elements);
+        self.near_largest = self.near_largest.max(other.near_largest);
+        self.chunks.merge(&other.chunks);
+        self.largest = if other.largest.0 > self.largest.0 { other.largest } else { self.largest };
+        for (part, other) in self.parts.iter_mut().zip(other.parts) {
+            *part = [part[0].max(other[0]), part[1].max(other[1])];
         }
-        let there = |x: &(usize, &u64)| *x.1 > 0;
-        let near_columns =
-            counts.iter().enumerate().filter(there).map(|(j, n)| (self.near_columns[j] / *n as f64).sqrt());
-        let rows = median(self.near_rows.iter().copied()).unwrap_or(0.0);
-        let columns = median(near_columns).unwrap_or(0.0);
-        s.near_noise = if s.rows.len() < 4 { rows } else { rows.min(columns) };
-        s.columns = counts.iter().enumerate().filter(there).map(|(j, _)| lines[j]).collect();
-        s.common = self.common(s.rows.len() as f64);
-        s.pieces = (s.rows.len() < 8 && width / self.piece >= 2).then(|| std::mem::take(&mut self.pieces));
-        let [e, r, c, rc] = self.products;
-        let finite = |x: f64| x.is_finite().then_some(x);
-        s.relative = (e / r).sqrt();
-        s.rel_l2 = finite((e / r).sqrt());
-        s.cosine = finite(rc / (r.sqrt() * c.sqrt()));
-        s.slope = finite(rc / r);
+    }
+
+    /// Rms and n_eff of all columns.
+    fn columns(&self, counts: &[u64]) -> Vec<Line> {
+        let flat = self.columns.iter().flat_map(|c| c.second.into_iter().zip(c.fourth));
+        flat.zip(counts).map(|((second, fourth), n)| line(second, fourth, *n)).collect()
+    }
+
+    /// Writes what was found.
+    fn write(mut self, units: &Units<'_>, pair: &Pair<'_, '_>, grid: &Grid, s: &mut Statistics) {
+        let (counts, width) = (&units.scales.counts, grid.width);
+        let there = |(j, n): (usize, &u64)| (*n > 0).then_some(j);
+        let there: Vec<usize> = counts.iter().enumerate().filter_map(there).collect();
+        let columns = self.columns(counts);
+        s.columns = there.iter().map(|j| columns[*j]).collect();
+        s.groups = groups(&columns);
+        let n = self.rows.len();
+        let k = (counts.iter().sum::<u64>() / 16).clamp(4, 64) as usize;
+        s.tail = self.elements.tail(k, n * width);
+        s.near_tail = Tail { largest: self.near_largest, ..self.near_elements.tail(k, n * width) };
+        let chunks = n * (width / units.chunk);
+        let chunk_tail = self.chunks.tail((chunks / 64).clamp(4, 64), chunks);
+        s.chunk_tail = (width >= 2 * units.chunk).then_some(chunk_tail);
+        let near_columns: Vec<f64> = self.columns.iter().flat_map(|c| c.near).collect();
+        let by_columns = there.iter().map(|j| (near_columns[*j] / counts[*j] as f64).sqrt());
+        let by_columns = median(by_columns).unwrap_or(0.0);
+        let by_rows = median(self.near.iter().copied()).unwrap_or(0.0);
+        s.near_noise = if n < 4 { by_rows } else { by_rows.min(by_columns) };
+        s.common = self.common(n as f64, width as f64);
+        s.max_units = units.largest(pair, grid, self.largest.1);
+        for (part, [max_units, row_units]) in s.parts.iter_mut().zip(self.parts) {
+            (part.max_units, part.row_units) = (max_units, row_units);
+        }
+        (s.rows, s.slopes, s.blocks) = (self.rows, self.slopes, self.blocks);
+    }
+
+    /// λ.
+    fn noise(&self, counts: &[u64], pieces: Option<&Pieces>) -> f64 {
+        let columns: Vec<Line> =
+            self.columns(counts).into_iter().zip(counts).filter(|c| *c.1 > 0).map(|c| c.0).collect();
+        lambda(&self.rows, &columns, pieces)
     }
 
     /// The share of energy that column means hold, less what chance gives them: (mean m_j² − t/R)/(t(1 − 1/R)) with t
-    /// the mean square.
-    fn common(&self, rows: f64) -> Option<(f64, f64)> {
+    /// the mean square, of q clipped and of x.
+    fn common(&self, rows: f64, width: f64) -> Option<(f64, f64)> {
         if rows < 4.0 {
             return None;
         }
-        let width = self.means.len() as f64;
-        let mut means = [0.0; 2];
-        for sums in &self.means {
-            means = [means[0] + (sums[0] / rows).powi(2), means[1] + (sums[1] / rows).powi(2)];
-        }
-        let share = |i: usize| {
-            let t = self.squares[i] / (rows * width);
-            if t > 0.0 { (means[i] / width - t / rows) / (t * (1.0 - 1.0 / rows)) } else { 0.0 }
+        let share = |square: f64, means: &dyn Fn(&Columns<f64>) -> [f64; LANES]| {
+            let means =
+                self.columns.iter().flat_map(means).map(|sum| (sum / rows).powi(2)).sum::<f64>() / width;
+            let t = square / (rows * width);
+            if t > 0.0 { (means - t / rows) / (t * (1.0 - 1.0 / rows)) } else { 0.0 }
         };
-        Some((share(0), share(1)))
+        Some((share(self.squares[0], &|c| c.clipped), share(self.squares[1], &|c| c.share)))
     }
 }
 
-/// The 256 largest of a stream, and a few more.
-#[derive(Default)]
-struct Largest {
-    kept: Vec<f64>,
-    /// What is not above it is not among them.
-    floor: f64,
+/// The power of two next to 1/x, which leaves the bits of what it is multiplied with.
+fn inverse_power(x: f64) -> f64 {
+    let exponent = (x.to_bits() >> 52).clamp(1, 2045);
+    f64::from_bits((2046 - exponent) << 52)
 }
 
-impl Largest {
-    const N: usize = 256;
+fn line(second: f64, fourth: f64, n: u64) -> Line {
+    let n_effective = if fourth > 0.0 { second * second / fourth } else { 0.0 };
+    Line { rms: (second / n.max(1) as f64).sqrt(), n_effective }
+}
 
-    fn add(&mut self, x: f64) {
-        if x > self.floor {
-            self.kept.push(x);
-            if self.kept.len() == 8 * Self::N {
-                self.kept.select_nth_unstable_by(Self::N - 1, |a, b| b.total_cmp(a));
-                self.kept.truncate(Self::N);
-                self.floor = self.kept[Self::N - 1];
+/// Columns j of equal j mod p, and runs of p columns, for each p that divides their number into at least 4.
+fn groups(columns: &[Line]) -> Vec<Vec<Line>> {
+    let group = |lines: &mut dyn Iterator<Item = &Line>| {
+        let of = |sum: (f64, f64, f64), l: &Line| (sum.0 + l.rms * l.rms, sum.1 + l.n_effective, sum.2 + 1.0);
+        let (square, n_effective, n) = lines.fold((0.0, 0.0, 0.0), of);
+        Line { rms: (square / n).sqrt(), n_effective }
+    };
+    let width = columns.len();
+    let periods = [8, 16, 32, 64].into_iter().filter(|p| width.is_multiple_of(*p) && width / p >= 4);
+    periods
+        .flat_map(|p| {
+            let residues = (0..p).map(|i| group(&mut columns.iter().skip(i).step_by(p))).collect();
+            [residues, columns.chunks_exact(p).map(|run| group(&mut run.iter())).collect()]
+        })
+        .collect()
+}
+
+/// The pass over neighbouring rows.
+struct Strip<'p, 'w, 'a> {
+    units: &'p Units<'p>,
+    pair: &'p Pair<'w, 'a>,
+    grid: &'p Grid,
+    /// Whether rows may fit f32.
+    is_narrow: bool,
+    narrow: Buffers<f32>,
+    /// Sums of the last rows.
+    columns: Vec<Columns<f32>>,
+    pending: usize,
+    sums: Sums,
+}
+
+/// What a row needs.
+struct Buffers<T> {
+    row: Row<T>,
+    /// ĉ.
+    columns: Vec<T>,
+    q: Vec<T>,
+    v: Vec<T>,
+    blocks: Vec<[T; 2]>,
+}
+
+impl<T: Real> Buffers<T> {
+    fn new(units: &Units<'_>, grid: &Grid) -> Self {
+        let numbers = || vec![T::default(); grid.vectors() * LANES];
+        Self {
+            row: Row::new(grid),
+            columns: units.scales.columns.iter().map(|c| T::of(*c)).collect(),
+            q: numbers(),
+            v: numbers(),
+            blocks: vec![[T::default(); 2]; grid.width.div_ceil(BLOCK)],
+        }
+    }
+}
+
+impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
+    fn new(units: &'p Units<'p>, pair: &'p Pair<'w, 'a>, grid: &'p Grid) -> Self {
+        let columns = vec![Columns::default(); grid.vectors()];
+        let (narrow, sums) = (Buffers::new(units, grid), Sums::new(pair, grid));
+        let is_narrow = pair.is_narrow && units.scales.columns.iter().all(|c| *c < 2f64.powi(20));
+        Self { units, pair, grid, is_narrow, narrow, columns, pending: 0, sums }
+    }
+
+    /// Adds a row; `blocks` says whether its blocks are among those that are kept.
+    fn row(&mut self, i: u32, blocks: bool) {
+        let row = &self.units.scales.rows[i as usize];
+        if self.is_narrow && row.units_fit_f32(self.units.float.roundoff()) {
+            let Self { units, pair, grid, narrow, columns, sums, .. } = self;
+            units.add(pair, grid, i, narrow, columns, sums, blocks);
+            self.pending += 1;
+            if self.pending == GATHERED {
+                self.gather();
+            }
+        } else {
+            let mut wide = Buffers::<f64>::new(self.units, self.grid);
+            let mut columns = std::mem::take(&mut self.sums.columns);
+            self.units.add(self.pair, self.grid, i, &mut wide, &mut columns, &mut self.sums, blocks);
+            self.sums.columns = columns;
+        }
+    }
+
+    /// Gathers what was added up in f32.
+    fn gather(&mut self) {
+        self.pending = 0;
+        for (sum, columns) in self.sums.columns.iter_mut().zip(&mut self.columns) {
+            sum.add(&std::mem::take(columns));
+        }
+    }
+}
+
+impl Units<'_> {
+    #[expect(clippy::too_many_arguments, reason = "a row, where it comes from and where it goes")]
+    fn add<T: Real>(
+        &self,
+        pair: &Pair<'_, '_>,
+        grid: &Grid,
+        i: u32,
+        buffers: &mut Buffers<T>,
+        columns: &mut [Columns<T>],
+        sums: &mut Sums,
+        blocks: bool,
+    ) {
+        let scale = self.scales.rows[i as usize];
+        let (from, len) = grid.row(u64::from(i));
+        let Buffers { row, columns: shares, q, v, blocks: squares } = buffers;
+        pair.read(from, len, row);
+        if (scale.finite as usize) < len {
+            row.mask(len);
+        }
+        pair.read_terms(from, len, row);
+        let (power, u) = (inverse_power(scale.scale), self.float.roundoff());
+        let found = vectors::run(Errors {
+            r: &row.r,
+            c: &row.c,
+            p: &row.p,
+            columns: shares,
+            roundoff: T::of(u),
+            power: T::of(power),
+            scale: T::of(scale.scale * power),
+            underflow: T::of(self.float.underflow() * power / u),
+            clip: T::of(self.clip),
+            sums: columns,
+            q,
+            v,
+            blocks: squares,
+        });
+        sums.add(&found, i, u64::from(scale.finite));
+        if blocks && grid.width >= 2 * BLOCK {
+            let whole = &squares[..grid.width / BLOCK];
+            sums.blocks.extend(whole.iter().map(|[a, b]| line(a.wide(), b.wide(), BLOCK as u64)));
+        }
+        sums.pieces(&row.runs, q, &found);
+        vectors::run(Add { to: &mut sums.elements, values: q });
+        vectors::run(Add { to: &mut sums.near_elements, values: v });
+        if grid.width >= 2 * self.chunk {
+            let means = vectors::run(Means { values: q, scratch: v, of: self.chunk });
+            vectors::run(Add { to: &mut sums.chunks, values: &means[..grid.width / self.chunk] });
+        }
+    }
+
+    /// The largest |q| of a row, in f64, and its first place.
+    fn largest(&self, pair: &Pair<'_, '_>, grid: &Grid, i: u32) -> (f64, u64) {
+        let mut row = Row::<f64>::new(grid);
+        let (from, len) = grid.row(u64::from(i));
+        pair.read(from, len, &mut row);
+        pair.read_terms(from, len, &mut row);
+        row.mask(len);
+        let scale = self.scales.rows[i as usize].scale;
+        let mut largest = (0.0, 0);
+        for j in 0..len {
+            let (r, c) = (row.r[j], row.c[j]);
+            let q = ((c - r) / unit(self.float, r, scale * self.scales.columns[j], row.term(j))).abs();
+            largest = if q > largest.0 { (q, from + j as u64) } else { largest };
+        }
+        largest
+    }
+}
+
+impl Sums {
+    fn add(&mut self, found: &Found, i: u32, finite: u64) {
+        self.rows.push(line(found.second, found.fourth, finite));
+        self.near.push((found.near / finite.max(1) as f64).sqrt());
+        if found.slope[1] > 0.0 {
+            self.slopes.push(found.slope[0] / found.slope[1]);
+        }
+        self.squares = [self.squares[0] + found.clipped, self.squares[1] + found.share];
+        self.near_largest = self.near_largest.max(found.near_largest);
+        self.largest = if found.largest > self.largest.0 { (found.largest, i) } else { self.largest };
+    }
+
+    /// The row by the candidate's parts. Pieces of less than 16 numbers say nothing about a row.
+    fn pieces<T: Real>(&mut self, runs: &[(Option<usize>, usize)], q: &[T], found: &Found) {
+        let mut at = 0;
+        for (part, n) in runs {
+            let piece = &q[at..at + n];
+            at += n;
+            let Some(part) = part else { continue };
+            let (largest, second) = if runs.len() == 1 {
+                (found.largest, found.second)
+            } else {
+                vectors::run(Piece { q: piece })
+            };
+            let own = &mut self.parts[*part];
+            own[0] = own[0].max(largest);
+            if *n >= 16 {
+                own[1] = own[1].max((second / *n as f64).sqrt());
             }
         }
-    }
-
-    fn tail(&mut self, k: usize, n: usize) -> Tail {
-        // Places without an error were not added and are the smallest of all.
-        let len = n.min(4 * k);
-        self.kept.sort_unstable_by(|a, b| b.total_cmp(a));
-        let at = |i: usize| self.kept.get(i).copied().unwrap_or(0.0);
-        Tail { k, kth: at(k.min(len) - 1), last: at(len - 1), len, largest: at(0) }
     }
 }

@@ -86,8 +86,7 @@ pub struct Decision {
 /// Measures two tensors of one shape whose dtypes can be compared.
 #[must_use]
 pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<Float>) -> Measured {
-    if exact::same_bits(reference, candidate) {
-        let both_nan = exact::count_nan(reference);
+    if let Some(both_nan) = exact::identical(reference, candidate) {
         let finite = reference.len() - both_nan;
         let ones = (finite > 0).then_some(1.0);
         let statistics = Statistics {
@@ -132,7 +131,7 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     }
     let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
-    let scale = measured.codes.map(|c| ("scale", c.severity(inherited.unwrap_or(MOST_INHERITED))));
+    let scale = measured.codes.map(|c| ("scale", c.severity()));
     // Where nothing before was off, the bound knows better than the tensor's own noise what an error may be.
     let bound = measured.bound.filter(|_| inherited.is_some_and(|e| is_nothing(e, float)));
     let tests = noise.severities(inherited).into_iter().chain(scale);

@@ -14,10 +14,11 @@ use crate::{
     run::FileError,
     verdict::{Decision, Test, Verdict},
 };
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// A row that was decided, and which of its variants decided.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
     /// Number of the pair.
     pub pair: usize,

@@ -325,7 +325,7 @@ fn processes_of_unknown_rank_are_no_slices() {
     check(&found, Verdict::Layout, &[], None);
     assert_eq!(
         text(&found),
-        "expected known ranks, found 2 of 2 processes of unknown rank: set TPCAPTURE_RANK"
+        "candidate: expected known ranks, found 2 of 2 processes of unknown rank: set TPCAPTURE_RANK"
     );
 }
 

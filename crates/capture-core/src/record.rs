@@ -39,7 +39,7 @@ pub struct Record {
 }
 
 /// Which process of which run wrote a file: the part of `__metadata__` that is the same for all its segments.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Run name.
     pub run: String,

@@ -1,5 +1,6 @@
 //! Comparing runs.
 
+use crate::ray::Ray;
 use capture_cli::{Compared, Comparison, Error, Reading};
 use capture_compare::{LayoutsError, Options};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -22,10 +23,12 @@ pub(crate) struct Asked {
     run_b: Option<PathBuf>,
     layouts: Option<PathBuf>,
     noise: Option<PathBuf>,
+    pair: String,
     fail_on_nan: bool,
     allow_suspect: bool,
     tap: Option<String>,
     step: Option<String>,
+    engine: String,
     mmap: bool,
 }
 
@@ -40,19 +43,34 @@ impl Asked {
         let comparison = self.comparison()?;
         let compare = |cancelled: &AtomicBool| {
             let options = Options { details, cancelled: Some(cancelled), ..Options::default() };
-            Ok(make(&comparison.open()?.compare(options)?))
+            Ok(make(&comparison.compare(Some(&Ray::default()), options, |_| ())?))
         };
         interruptible(py, compare)?.map_err(|error| exception(&error))
     }
 
     fn comparison(self) -> PyResult<Comparison> {
-        let Self { run, run_b, layouts, noise, fail_on_nan, allow_suspect, tap, step, mmap } = self;
+        let Self { run, run_b, layouts, noise, pair, fail_on_nan, allow_suspect, tap, step, engine, mmap } =
+            self;
         let parse = |text: String| {
             let step = text.parse();
             step.map_err(|error| PyValueError::new_err(format!("step={text:?}: {error}")))
         };
+        let pair = pair.parse().map_err(|error: String| PyValueError::new_err(format!("pair: {error}")))?;
+        let engine = engine.parse().map_err(PyValueError::new_err::<String>)?;
         let (step, reading) = (step.map(parse).transpose()?, Reading { no_mmap: !mmap });
-        Ok(Comparison { run, run_b, layouts, noise, fail_on_nan, allow_suspect, tap, step, reading })
+        Ok(Comparison {
+            run,
+            run_b,
+            layouts,
+            noise,
+            pair,
+            fail_on_nan,
+            allow_suspect,
+            tap,
+            step,
+            engine,
+            reading,
+        })
     }
 }
 
@@ -80,7 +98,10 @@ fn text(compared: &Compared) -> String {
 fn exception(error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::NotFound(_) | Error::Layouts(LayoutsError::Line { .. }) => PyValueError::new_err(text),
+        Error::NotFound(_)
+        | Error::NoAlignment
+        | Error::RayNeedsNumberedSteps
+        | Error::Layouts(LayoutsError::Line { .. }) => PyValueError::new_err(text),
         _ => PyOSError::new_err(text),
     }
 }

@@ -1,5 +1,6 @@
 //! Switching from inside the process, and the command.
 
+use crate::ray::Ray;
 use crate::{errors, host};
 use capture_core::config::VARIABLES;
 use capture_core::control::{self, Request};
@@ -120,5 +121,5 @@ pub(crate) fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Runs the command `tpcapture` with these arguments, the first of which is its name; its exit status.
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-    py.detach(|| capture_cli::main(arguments))
+    py.detach(|| capture_cli::main(arguments, Some(&Ray::default())))
 }

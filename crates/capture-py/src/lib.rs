@@ -10,6 +10,7 @@ mod arguments;
 mod host;
 mod fire;
 mod hook;
+mod ray;
 mod control;
 mod run;
 mod comparison;
@@ -34,6 +35,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(control::status, module)?)?;
     module.add_function(wrap_pyfunction!(control::command, module)?)?;
     module.add_function(wrap_pyfunction!(comparison::compare, module)?)?;
+    module.add_function(wrap_pyfunction!(ray::spread_list, module)?)?;
+    module.add_function(wrap_pyfunction!(ray::spread_fetch, module)?)?;
+    module.add_function(wrap_pyfunction!(ray::spread_work, module)?)?;
     module.add_function(wrap_pyfunction!(comparison::page, module)?)?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::number;
 use capture_compare::{
     Verdict,
-    detail::{Detail, Element, LISTED, Map},
+    detail::{Detail, Element, Map},
     report::Row,
 };
 use serde::Serialize;
@@ -17,7 +17,7 @@ const FOR_SHORT: usize = ROOM / 2;
 /// Rows and columns of a map, and elements that are listed, in short.
 const SHORT: (usize, usize) = (32, 3);
 
-/// A detail as page.js reads it.
+/// A detail as the page's script reads it.
 #[derive(Serialize)]
 pub(crate) struct Shown {
     shape: Vec<u64>,
@@ -55,34 +55,50 @@ struct Listed {
     error: String,
 }
 
-/// What is shown of each row, the worst rows first in getting room; how many are short, and how many left out.
+/// What is shown of each row; how many are short, and how many left out. Where not all have room, the worst rows are
+/// the first to get it.
 pub(crate) fn shown(rows: &[Row]) -> (Vec<Option<Shown>>, usize, usize) {
     let mut order: Vec<usize> = (0..rows.len()).filter(|i| rows[*i].detail.is_some()).collect();
     order.sort_by_key(|i| std::cmp::Reverse(rows[*i].verdict));
+    let room_for_all = rows.iter().filter_map(|r| r.detail.as_deref()).map(n_bytes).sum::<usize>() <= ROOM;
     let mut all: Vec<Option<Shown>> = rows.iter().map(|_| None).collect();
     let (mut taken, mut short, mut left_out) = (0, 0, 0);
     for i in order {
         let Some(detail) = &rows[i].detail else { continue };
-        if taken > ROOM {
-            left_out += 1;
-            continue;
-        }
         let is_bad = rows[i].verdict > Some(Verdict::Rounding);
-        let is_whole = is_bad && taken < ROOM - FOR_SHORT;
-        short += usize::from(!is_whole && detail.map.is_some());
-        let shown = if is_whole {
-            Shown::of(detail, None, LISTED)
+        if room_for_all || (is_bad && taken < ROOM - FOR_SHORT) {
+            taken += n_bytes(detail);
+            all[i] = Some(Shown::of(detail));
+        } else if taken < ROOM {
+            let cut = in_short(detail);
+            taken += n_bytes(&cut);
+            short += usize::from(cut.map.is_some());
+            all[i] = Some(Shown::of(&cut));
         } else {
-            Shown::of(detail, Some(SHORT.0), SHORT.1)
-        };
-        taken += shown.n_bytes();
-        all[i] = Some(shown);
+            left_out += 1;
+        }
     }
     (all, short, left_out)
 }
 
+/// About how many bytes it is as JSON.
+fn n_bytes(detail: &Detail) -> usize {
+    let map = detail.map.as_ref().map_or(0, |map| map.cells.len());
+    map + 500 * detail.sides.len() + 100 * detail.worst.len()
+}
+
+fn in_short(detail: &Detail) -> Detail {
+    let (cells, listed) = SHORT;
+    Detail {
+        shape: detail.shape.clone(),
+        sides: detail.sides.clone(),
+        map: detail.map.as_ref().map(|map| map.shrunk(cells)),
+        worst: detail.worst.iter().take(listed).cloned().collect(),
+    }
+}
+
 impl Shown {
-    fn of(detail: &Detail, cells: Option<usize>, listed: usize) -> Self {
+    fn of(detail: &Detail) -> Self {
         let sides = detail.sides.iter().map(|side| {
             let s = &side.summary;
             let finite = s.finite.as_ref();
@@ -93,22 +109,12 @@ impl Shown {
                 histogram: finite.map(|f| f.histogram.clone()).unwrap_or_default(),
             }
         });
-        let map = detail.map.as_ref().map(|map| match cells {
-            Some(cells) => Levels::of(&map.shrunk(cells)),
-            None => Levels::of(map),
-        });
         Self {
             shape: detail.shape.clone(),
             sides: sides.collect(),
-            map,
-            worst: detail.worst.iter().take(listed).map(Listed::of).collect(),
+            map: detail.map.as_ref().map(Levels::of),
+            worst: detail.worst.iter().map(Listed::of).collect(),
         }
-    }
-
-    /// About how many bytes of JSON it is.
-    fn n_bytes(&self) -> usize {
-        let map = self.map.as_ref().map_or(0, |map| map.cells.len());
-        map + 500 * self.sides.len() + 100 * self.worst.len()
     }
 }
 
@@ -142,6 +148,27 @@ fn letter(error: f32) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn row(verdict: Verdict) -> Row {
+        let map = Map { rows: 64, columns: 64, shape: [64, 64], cells: vec![1.0; 64 * 64] };
+        let detail = Detail { shape: vec![64, 64], sides: Vec::new(), map: Some(map), worst: Vec::new() };
+        Row { verdict: Some(verdict), detail: Some(Box::new(detail)), ..Row::default() }
+    }
+
+    /// A map of 64 × 64 is 4 KiB: 4,096 of them fill the room, and 2,048 what whole ones may have of it.
+    #[test]
+    fn the_worst_rows_are_the_first_to_get_room() {
+        let (all, short, left_out) = shown(&[row(Verdict::Rounding), row(Verdict::Different)]);
+        assert_eq!((all.iter().flatten().count(), short, left_out), (2, 0, 0));
+
+        let mut rows: Vec<Row> = (0..9000).map(|_| row(Verdict::Rounding)).collect();
+        rows.extend((0..3000).map(|_| row(Verdict::Different)));
+        let (all, short, left_out) = shown(&rows);
+        let cells = |i: usize| all[i].as_ref().and_then(|s| s.map.as_ref()).map(|map| map.cells.len());
+        assert_eq!([9000, 9000 + 2047, 9000 + 2048].map(cells), [Some(4096), Some(4096), Some(1024)]);
+        assert_eq!([0, 7239, 7240, 8999].map(cells), [Some(1024), Some(1024), None, None]);
+        assert_eq!((short, left_out), (3000 - 2048 + 7240, 9000 - 7240));
+    }
 
     #[test]
     fn letters_are_half_octaves() {

@@ -83,18 +83,28 @@ impl Strided {
 }
 
 impl View<'_> {
-    /// Reads through `read`, which takes the place in the part's own order.
-    pub(crate) fn read(&self, from: u64, out: &mut [f64], read: impl Fn(&Part<'_>, u64, &mut [f64])) {
+    /// The numbers from `from` on, as many as `out` holds.
+    pub(crate) fn read(&self, from: u64, out: &mut [f64]) {
+        self.gather(from, out, |at, out| self.of.read(at, out));
+    }
+
+    /// The same of the part's terms.
+    pub(crate) fn read_terms(&self, from: u64, out: &mut [f64]) {
+        self.gather(from, out, |at, out| self.of.read_terms(at, out));
+    }
+
+    /// Reads through `read`, which takes a place in the part's own order.
+    fn gather(&self, from: u64, out: &mut [f64], read: impl Fn(u64, &mut [f64])) {
         let mut done = 0;
         self.at.rows(from, out.len() as u64, &mut |first, stride, n| {
             let row = &mut out[done..done + n as usize];
             done += n as usize;
             if stride == 1 {
-                read(&self.of, first, row);
+                read(first, row);
                 return;
             }
             for (i, number) in row.iter_mut().enumerate() {
-                read(&self.of, first + i as u64 * stride, std::slice::from_mut(number));
+                read(first + i as u64 * stride, std::slice::from_mut(number));
             }
         });
     }

@@ -78,6 +78,7 @@ impl Statistics {
         let column_count: Vec<usize> =
             (0..width).map(|j| table.iter().filter(|row| finite(&row[j])).count()).collect();
         let n: usize = row_count.iter().sum();
+        let is_finite: Vec<Vec<bool>> = table.iter().map(|row| row.iter().map(finite).collect()).collect();
         // Places that are not finite are zero from here on.
         table.iter_mut().flatten().filter(|p| !finite(p)).for_each(|p| *p = (0.0, 0.0));
 
@@ -178,8 +179,22 @@ impl Statistics {
             let of_means = (0..width).map(|j| mean(j).powi(2)).sum::<f64>() / width as f64;
             if square > 0.0 { (of_means - square / active) / (square * (1.0 - 1.0 / active)) } else { 0.0 }
         };
+        // The noise that errors are clipped by is that of a sample.
+        let n_sample = rows.min(64);
+        let sample: Vec<usize> = (0..n_sample).map(|i| i * rows / n_sample).collect();
+        let sample_rows: Vec<Line> = sample.iter().map(|i| row_lines[*i]).collect();
+        let sample_columns = (0..width).filter_map(|j| {
+            let errors: Vec<f64> = sample.iter().map(|i| q[*i][j]).collect();
+            let count = sample.iter().filter(|i| is_finite[**i][j]).count();
+            (count > 0).then(|| Line::of(&errors, count))
+        });
+        let sample_tau = match &pieces {
+            Some(_) => tau,
+            None => both(middle(&sample_rows), middle(&sample_columns.collect::<Vec<_>>())).max(0.5),
+        };
+        let clip = 4.0 * sample_tau;
         let clipped: Vec<Vec<f64>> =
-            q.iter().map(|row| row.iter().map(|q| q.clamp(-4.0 * tau, 4.0 * tau)).collect()).collect();
+            q.iter().map(|row| row.iter().map(|q| q.clamp(-clip, clip)).collect()).collect();
         let places = table.concat();
         Some(Self {
             roundoff: u,

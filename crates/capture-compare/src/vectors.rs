@@ -1,0 +1,45 @@
+//! Loops that the compiler vectorises, built for the widest vectors of the processor they run on.
+//!
+//! Sums are kept in a fixed number of lanes and added up in a fixed order, and Rust never fuses a multiplication with an
+//! addition, so that every processor comes to the same bits.
+
+#![expect(unsafe_code, reason = "functions built for vectors that not every processor has")]
+
+/// How many sums run side by side.
+pub(crate) const LANES: usize = 16;
+
+/// A loop over plain slices. `run` is to be `#[inline(always)]`, as only what is inlined is built for wider vectors.
+pub(crate) trait Loop {
+    /// What it finds.
+    type Found;
+    /// Runs it.
+    fn run(self) -> Self::Found;
+}
+
+/// Runs the loop.
+pub(crate) fn run<L: Loop>(work: L) -> L::Found {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            // SAFETY: the processor has the instructions that the function is built for.
+            return unsafe { avx512(work) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: as above.
+            return unsafe { avx2(work) };
+        }
+    }
+    work.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn avx512<L: Loop>(work: L) -> L::Found {
+    work.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn avx2<L: Loop>(work: L) -> L::Found {
+    work.run()
+}

@@ -1,0 +1,143 @@
+"""A comparison spread over a real Ray cluster of two nodes, each with the files of some ranks: the report is the local
+one, byte for byte."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+from conftest import Launch, clean_env
+
+import tpcapture
+
+# 24 tensors of a layer that ends in a sum, in bf16's precision, on one rank or cut over four. `fault` zeroes a row of
+# what rank 2 holds of the last layers.
+MODEL = """
+import os, numpy as np, tpcapture
+
+rank, world, fault = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["FAULT"] == "1"
+valid = tpcapture.tap("num_tokens", placement="R")
+for step in range(2):
+    tpcapture.step()
+    valid(np.array([7]))
+    for layer in range(6):
+        random = np.random.default_rng(100 * step + layer)
+        x = random.standard_normal((8, 64)).astype(np.float32)
+        weight = random.standard_normal((64, 32)).astype(np.float32)
+        columns = np.array_split(np.arange(64), world)[rank]
+        part = x[:, columns] @ weight[columns]
+        if fault and rank == 2 and layer > 3:
+            x[1] = 0
+        tpcapture.capture(f"layers.{layer}.x", x[:, columns].copy(), placement="S(1)")
+        tpcapture.capture(f"layers.{layer}.partial", part, placement="P")
+"""
+
+LAYOUTS = """
+[[tap]]
+match = "*.x"
+rows = "num_tokens"
+"""
+
+
+@pytest.fixture
+def split(rank: Launch, tmp_path: Path) -> dict[str, Path]:
+    """Runs `one`, `right` and `wrong` as a whole, and split over two directories by rank: odd ranks on node b."""
+    for run, world, fault in [("one", 1, 0), ("right", 4, 0), ("wrong", 4, 1)]:
+        for r in range(world):
+            rank(MODEL, rank=r, world=world, run=run, TPCAPTURE="1", FAULT=str(fault))
+    whole = tmp_path / "runs"
+    for run in ("one", "right", "wrong"):
+        for file in sorted((whole / run).iterdir()):
+            node = "b" if file.name.startswith(("rank1.", "rank3.")) else "a"
+            (tmp_path / node / run).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, tmp_path / node / run)
+    return {"whole": whole, "a": tmp_path / "a", "b": tmp_path / "b"}
+
+
+@pytest.fixture
+def cluster(split: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Two nodes of one core, each with its own $SCRATCH."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    nodes = Cluster()
+    try:
+        for node in ("a", "b"):
+            nodes.add_node(
+                num_cpus=1,
+                include_dashboard=False,
+                object_store_memory=100 << 20,
+                env_vars={"SCRATCH": str(split[node])},
+            )
+        nodes.wait_for_nodes()
+        yield nodes.address
+    finally:
+        nodes.shutdown()
+
+
+def compare(arguments: list[str], cwd: Path, address: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tpcapture", "compare", *arguments]
+    env = clean_env(RAY_ADDRESS=address)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_spread_comparison_reports_what_a_local_one_does(
+    split: dict[str, Path], cluster: str, tmp_path: Path
+) -> None:
+    # Here $SCRATCH is a directory of that name, which holds all files.
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "$SCRATCH").symlink_to(split["whole"])
+    (here / "layouts.toml").write_text(LAYOUTS)
+    for candidate, status in [("right", 0), ("wrong", 1)]:
+        paths = ["$SCRATCH/one", f"$SCRATCH/{candidate}", "--layouts", "layouts.toml", "--json"]
+        local = compare(paths, here, cluster)
+        spread = compare([*paths, "--engine", "ray"], here, cluster)
+        assert (local.returncode, local.stderr) == (status, "")
+        assert (spread.returncode, spread.stdout) == (status, local.stdout), spread.stderr
+        report = json.loads(local.stdout)
+        assert len(report["rows"]) == 26
+        assert report["rows"][1]["padded"] == 1
+    assert report["first_divergence"] == {"tap": "layers.4.x", "step": 1, "call": 0, "ranks": [2]}
+
+    # No machine has all of it.
+    half = compare([str(split["whole"] / "one"), str(split["b"] / "right"), "--json"], here, cluster)
+    assert half.returncode == 1
+    assert json.loads(half.stdout)["counts"]["LAYOUT"] > 0
+
+    missing = compare(["$SCRATCH/one", "$SCRATCH/none", "--engine", "ray"], here, cluster)
+    assert missing.returncode == 2
+    assert "(on each of 2 machines)" in missing.stderr
+    assert str(split["a"] / "none") in missing.stderr or str(split["b"] / "none") in missing.stderr
+
+
+def test_each_task_runs_where_its_files_are(split: dict[str, Path], cluster: str) -> None:
+    from tpcapture import _ray
+
+    ray.init(address=cluster, log_to_driver=False)
+    try:
+        machines = _ray.Cluster()
+        listed = machines.list_run(Path("$SCRATCH/right"))
+        assert [reason for _, reason in listed] == ["", ""]
+        # Only one machine has the reference.
+        assert sorted(found is None for found, _ in machines.list_run(Path("$SCRATCH/one"))) == [False, True]
+        report = tpcapture.compare("$SCRATCH/one", "$SCRATCH/right", engine="ray")
+        assert report.ok
+        assert np.isfinite([row.rel_l2 for row in report.rows if row.rel_l2 is not None]).all()
+    finally:
+        ray.shutdown()
+
+
+def test_without_a_cluster_it_says_so(split: dict[str, Path], tmp_path: Path) -> None:
+    done = compare(
+        [str(split["whole"] / "one"), str(split["whole"] / "right"), "--engine", "ray"], tmp_path, ""
+    )
+    assert done.returncode == 2
+    assert "ray" in done.stderr.lower()
+    assert os.linesep not in done.stderr.strip()
