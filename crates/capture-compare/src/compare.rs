@@ -6,6 +6,7 @@
 use crate::{
     align::Alignments,
     detail::Detail,
+    diagnose::{diagnose, misplaced, same_bytes},
     exact::same_bits,
     gather::Fault,
     index::{Group, Index},
@@ -19,7 +20,7 @@ use crate::{
     reduction::{Reduced, Reduction, Reductions},
     report::{Diagnosis, Kind, Report, Row},
     run::{Entry, FileError, Run},
-    scale::misplaced,
+    scale,
     steps::Steps,
     variants::variants,
     verdict::{Verdict, decide},
@@ -159,10 +160,9 @@ impl<'r> Comparison<'r> {
             return None;
         }
         let of = [Side::Reference, Side::Candidate];
-        let own = [pair.own(0), pair.own(1)];
         Reduced::of(&std::array::from_fn(|side| Reduction {
             index: &self.sides[side],
-            partials: self.reductions[side].feeding(&own[side]),
+            partials: self.reductions[side].feeding(&pair.own(side)),
             group: groups[side],
             layouts: self.layouts,
             side: Some(of[side]),
@@ -198,37 +198,57 @@ impl<'r> Comparison<'r> {
     #[must_use]
     pub fn explain(&self, decided: &Decided) -> Explained {
         let none = Explained::default();
-        let Some(variant) = decided.variant else { return none };
-        if !self.options.details {
+        let differs = decided.row.verdict == Some(Verdict::Different);
+        let misfits = decided.row.verdict == Some(Verdict::Layout);
+        if !(differs || misfits || self.options.details) {
             return none;
         }
         let opening = self.opening(decided.pair);
         let [Some(a), Some(b)] = &opening.pair.groups else { return none };
+        let Some(variant) = decided.variant else {
+            let found = misfits.then(|| misplaced(&opening, [a, b], decided)).flatten();
+            return Explained { diagnoses: found.into_iter().collect(), detail: None };
+        };
         // It could be read before; where it cannot any more, the verdict stands without more words.
         let Ok(opened) = opening.open(&mut opening.pair.row(), [a, b]) else { return none };
-        let mut pairs = variants(&opened.tensors).pairs;
-        if variant >= pairs.len() {
-            return none;
-        }
-        let [a, b] = pairs.swap_remove(variant);
-        let detail = match decided.row.verdict {
-            Some(Verdict::Identical) => Detail::of_one(&a),
-            _ => Detail::of_two(&a, &b, opened.precision),
+        let variants = variants(&opened.tensors).pairs;
+        let Some([r, c]) = variants.get(variant) else { return none };
+        let diagnoses = match differs {
+            true => diagnose(&opening, [a, b], &opened, [r, c], decided),
+            false => Vec::new(),
         };
-        Explained { diagnoses: Vec::new(), detail: Some(Box::new(detail)) }
+        let detail = self.options.details.then(|| match decided.row.verdict {
+            Some(Verdict::Identical) => Detail::of_one(r),
+            _ => Detail::of_two(r, c, opened.precision),
+        });
+        Explained { diagnoses, detail: detail.map(Box::new) }
     }
 
     /// All rows, and what could not be read.
     #[must_use]
-    pub fn report(&self, decided: Vec<Decided>, unread: Vec<FileError>) -> Report {
+    pub fn report(&self, mut decided: Vec<Decided>, unread: Vec<FileError>) -> Report {
         let mut errors: Vec<FileError> = self.sides.iter().flat_map(|side| side.run.errors.clone()).collect();
         for error in unread {
             if !errors.contains(&error) {
                 errors.push(error);
             }
         }
+        self.note_same_bytes(&mut decided);
         let runs = self.sides.each_ref().map(|side| side.run.path.display().to_string());
         Report::new(runs.to_vec(), errors, decided.into_iter().map(|d| d.row).collect())
+    }
+}
+
+impl Comparison<'_> {
+    /// Says at the first of many taps of the candidate that they hold the same bytes, where the reference's do not.
+    fn note_same_bytes(&self, decided: &mut [Decided]) {
+        let [reference, candidate] = &self.sides;
+        for (firing, text) in same_bytes(candidate, Some(reference)) {
+            let is = |d: &&mut Decided| self.pairs[d.pair].firing == firing;
+            if let Some(first) = decided.iter_mut().find(is) {
+                first.row.diagnoses.push(Diagnosis::new(Kind::SameBytes, text));
+            }
+        }
     }
 }
 
@@ -256,7 +276,8 @@ fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -
     };
     row.diagnoses.extend(codes.map(|text| Diagnosis::new(Kind::Codes, text)));
     if opened.are_scales && judged.iter().any(|v| !v.measured.identical) {
-        row.diagnoses.extend(misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
+        row.diagnoses
+            .extend(scale::misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
     }
     judged
 }

@@ -62,6 +62,7 @@ mod variants;
 mod judged;
 pub mod outcome;
 pub mod walk;
+mod diagnose;
 pub mod compare;
 pub mod spread;
 mod alone;

@@ -23,6 +23,7 @@ use capture_core::{Placements, Sharding};
 pub(crate) const SIDES: [&str; 2] = ["reference", "candidate"];
 
 /// A pair and where its records are.
+#[derive(Clone, Copy)]
 pub(crate) struct Opening<'o, 'r> {
     pub(crate) indices: [&'o Index<'r>; 2],
     pub(crate) pair: &'o Pair,
@@ -41,7 +42,7 @@ pub(crate) struct Opened<'r> {
 }
 
 impl<'r> Opening<'_, 'r> {
-    fn taps<'t>(&'t self, side: usize, firing: &'t Firing) -> Taps<'t, 'r> {
+    pub(crate) fn taps<'t>(&'t self, side: usize, firing: &'t Firing) -> Taps<'t, 'r> {
         let of = [Side::Reference, Side::Candidate][side];
         Taps { index: self.indices[side], firing, layouts: self.layouts, side: Some(of) }
     }

@@ -28,12 +28,18 @@ pub struct Decided {
     pub variant: Option<usize>,
     /// Noise of the taps before, relative.
     pub inherited: Option<f64>,
+    /// Whether it is among the first rows that differ, for which every explanation is looked for.
+    pub searched: bool,
 }
+
+/// How many rows that differ are searched for every explanation.
+const SEARCHED: usize = 32;
 
 /// Decides all outcomes, which are in capture order.
 pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided>, Vec<FileError>) {
     let (mut decided, mut errors) = (Vec::new(), Vec::<FileError>::new());
     let mut walk = Walk::default();
+    let mut differing = 0;
     for (pair, outcome) in outcomes.into_iter().enumerate() {
         let (row, variant, inherited) = match outcome {
             Outcome::Unreadable(error) => {
@@ -42,10 +48,16 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
                 }
                 continue;
             }
-            Outcome::Settled(row) => (*row, None, None),
+            Outcome::Settled(row) => {
+                let inherited = walk.noise.get(&row.group).copied();
+                (*row, None, inherited)
+            }
             Outcome::Measured(measurement) => walk.decide(*measurement, options),
         };
-        decided.push(Decided { pair, row, variant, inherited });
+        let differs = matches!(row.verdict, Some(Verdict::Different | Verdict::Layout));
+        differing += usize::from(differs);
+        let searched = differs && differing <= SEARCHED;
+        decided.push(Decided { pair, row, variant, inherited, searched });
     }
     (decided, errors)
 }
