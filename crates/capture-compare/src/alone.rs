@@ -3,12 +3,12 @@
 //! appear. What no placement is known of is only described.
 
 mod finite;
-mod steps;
+mod gaps;
 mod sums;
 
 use self::{
     finite::{Seen, note_first},
-    steps::note_gaps,
+    gaps::note_gaps,
     sums::Sums,
 };
 use crate::{
