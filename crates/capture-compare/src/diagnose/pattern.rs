@@ -3,7 +3,11 @@
 //! An element is bad where it differs at all, or by more than a rounding, or than noise. The bad indices of every dim are a range or every n-th
 //! one; together they are a pattern if at least half of what they enclose is bad, and outside there is rounding only.
 
-use super::{case::Case, nearby::Nearby, own_input, scaled::parted};
+use super::{
+    case::Case,
+    nearby::{Nearby, own_input},
+    scaled::parted,
+};
 use crate::{
     measure::errors,
     noise::MOST_INHERITED,
