@@ -3,16 +3,20 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+
+PATIENCE = 60
+"""Seconds."""
 
 KEYS = {"Enter": 13, "Escape": 27, "Home": 36, "End": 35, "Tab": 9}
 KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
@@ -40,13 +44,18 @@ class Browser:
 
     session = None
 
-    def call(self, method: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The result of a command."""
+    def send(self, method: str, parameters: dict[str, Any]) -> int:
+        """Gives a command, and returns its number."""
         number = next(self.numbers)
-        message: dict[str, Any] = {"id": number, "method": method, "params": parameters or {}}
+        message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if self.session is not None:
             message["sessionId"] = self.session
         os.write(self.write, json.dumps(message).encode() + b"\0")
+        return number
+
+    def call(self, method: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The result of a command."""
+        number = self.send(method, parameters or {})
         while True:
             answer = self.message()
             if answer.get("id") == number:
@@ -56,6 +65,8 @@ class Browser:
 
     def message(self) -> dict[str, Any]:
         while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.read], [], [], PATIENCE)
+            assert ready, f"the browser said nothing for {PATIENCE} s"
             data = os.read(self.read, 1 << 20)
             assert data, "the browser has gone"
             self.buffer += data
@@ -69,6 +80,8 @@ class Browser:
                 self.problems.append(parameters["entry"]["text"])
             case "Page.javascriptDialogOpening":
                 self.problems.append(f"dialog: {parameters['message']}")
+                # It stands still until it is answered.
+                self.send("Page.handleJavaScriptDialog", {"accept": False})
             case "Network.requestWillBeSent":
                 self.requests.append(parameters["request"]["url"])
             case "Page.loadEventFired":
@@ -163,7 +176,12 @@ def browser(program: str, profile: Path) -> Iterator[Browser]:
         yield Browser(process, to_browser[1], from_browser[0])
     finally:
         # It closes by itself, and only then are the processes gone that write into its profile.
-        os.write(to_browser[1], b'{"id": 0, "method": "Browser.close"}\0')
-        process.wait(timeout=30)
+        with suppress(BrokenPipeError):
+            os.write(to_browser[1], b'{"id": 0, "method": "Browser.close"}\0')
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         os.close(to_browser[1])
         os.close(from_browser[0])

@@ -4,11 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from job import Jobs, Runs
 
 # What may stand in the environment of a test run and must not reach the processes under test.
 LAUNCHERS = (
@@ -112,3 +116,20 @@ def torchrun(tmp_path: Path) -> Launch:
         return launch(command, tmp_path / "runs" / run, timeout, check, env)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def jobs() -> Iterator["Jobs"]:
+    from job import Jobs  # imports tpcapture, which reads the environment that is cleared above
+
+    jobs = Jobs()
+    yield jobs
+    jobs.end()
+
+
+@pytest.fixture
+def runs(jobs: "Jobs", tmp_path: Path) -> "Runs":
+    """`runs.record(Tap("q", [part of rank 0, part of rank 1], "S(1)"))` captures a run by processes that stay."""
+    from job import Runs
+
+    return Runs(jobs, tmp_path)

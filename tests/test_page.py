@@ -132,6 +132,21 @@ def test_its_rows_are_the_reports(page: Path, folder: Path) -> None:
     assert [side["counts"][0] for side in details[q]["sides"]] == [40 * 96, 40 * 96]
     assert [rank["rank"] for rank in report["rows"][q]["by_rank"]] == list(range(RANKS))
     assert len(details[q]["worst"]) == 10
+    # What the page shows is in the units of the report.
+    shown = [
+        (row, detail["worst"][0])
+        for row, detail in zip(report["rows"], details, strict=True)
+        if detail and detail["worst"]
+    ]
+    in_units = [
+        (row, float(worst["error"]))
+        for row, worst in shown
+        if row["max_units"] is not None and not row["nan"]
+    ]
+    assert {row["tap"] for row, _ in in_units} >= {"layers.1.q", "layers.1.sum", "layers.0.q", HOSTILE}
+    assert [error for _, error in in_units] == pytest.approx(
+        [row["max_units"] for row, _ in in_units], rel=1e-5
+    )
 
 
 def test_python_writes_the_same_page(page: Path, folder: Path, tmp_path: Path) -> None:
@@ -264,6 +279,19 @@ def test_keys_move_open_and_close(opened: Browser) -> None:
     assert focused(opened).startswith("embed, step 1: IDENTICAL")
     outline = opened.js("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
+
+
+def test_markup_that_got_in_would_run_nothing(window: Browser, page: Path, tmp_path: Path) -> None:
+    path = tmp_path / "markup.html"
+    path.write_text(page.read_text().replace("<main>", f"<main>{HOSTILE}<script>alert(2)</script>"))
+    window.view(1400, 900)
+    window.problems.clear()
+    window.open(path)
+    assert not [problem for problem in window.problems if problem.startswith("dialog")]
+    assert "Content Security Policy" in " ".join(window.problems)
+    assert text(window, "#panel-title") is None
+    window.click("#first")
+    assert text(window, "#panel-title") == "layers.1.q"
 
 
 def test_arrows_look_through_taps_while_one_is_open(opened: Browser) -> None:

@@ -1,6 +1,6 @@
 //! The verdict of `capture-compare` on two matrices.
 
-use crate::{layer::Pair, matrix::Matrix, number::Format};
+use crate::{matrix::Matrix, number::Format};
 use capture_compare::{
     Verdict,
     part::Part,
@@ -72,21 +72,12 @@ pub(crate) fn grouped(n: u64) -> String {
 }
 
 /// The decision after taps with the noise `inherited`.
-pub(crate) fn judge(
-    format: Format,
-    [reference, candidate]: [&Matrix; 2],
-    inherited: Option<f64>,
-) -> Decision {
-    let measured = measure(&whole(reference, format), &whole(candidate, format), None);
-    decide(&measured, inherited, false)
+pub(crate) fn judge(reference: &Whole<'_>, candidate: &Whole<'_>, inherited: Option<f64>) -> Decision {
+    decide(&measure(reference, candidate, None), inherited, false)
 }
 
-/// What a tap of the layer's input would hand down: 0 where it is identical.
-pub(crate) fn inherited(format: Format, input: &Pair) -> f64 {
-    judge(format, [&input[0], &input[1]], None).noise
-}
-
-fn whole(matrix: &Matrix, format: Format) -> Whole<'static> {
+/// The matrix as it would be captured.
+pub(crate) fn whole(matrix: &Matrix, format: Format) -> Whole<'static> {
     let shape = vec![matrix.rows as u64, matrix.width as u64];
     let part = Part::new(Some(0), format.dtype(), &shape, None, format.bytes(&matrix.numbers).into())
         .expect("the bytes are those of the shape");

@@ -216,7 +216,7 @@ impl Recipe {
         };
         let stored = if small { 64.0 } else { 1.0 };
         Matrix::of(inner, width, |_, j| {
-            format.round(random.normal() * scale * gain[j] * stored) / stored * by
+            format.round(random.nearly_normal() * scale * gain[j] * stored) / stored * by
         })
     }
 

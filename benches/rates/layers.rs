@@ -2,11 +2,12 @@
 
 use crate::{
     fault::Fault,
-    judge::{Tally, inherited, judge},
+    judge::{Tally, judge, whole},
     layer::{Kind, Recipe},
     linear::Sharding,
     number::Format,
 };
+use capture_compare::Verdict;
 use rayon::prelude::*;
 
 /// What is drawn: how many seeds of each kind, and of what shape.
@@ -76,13 +77,13 @@ fn rates_of(recipe: Recipe) -> KindRates {
     let Recipe { kind, format, noise, seed, .. } = recipe;
     let right = recipe.compute(Sharding::Right);
     // The input that the layer shares with the one before stands for all taps before it.
-    let before = Some(inherited(format, &right.input));
-    let decision = judge(format, [&right.output[0], &right.output[1]], before);
+    let before = Some(judge(&whole(&right.input[0], format), &whole(&right.input[1], format), None).noise);
+    let reference = whole(&right.output[0], format);
+    let decision = judge(&reference, &whole(&right.output[1], format), before);
     let mut rates = KindRates { correct: Tally::of(decision.verdict), ..KindRates::default() };
-    if rates.correct.different + rates.correct.suspect > 0 {
-        let test =
-            decision.test.map_or_else(|| "class".to_owned(), |t| format!("{} {:.2}", t.name, t.severity));
-        rates.alarms.push(format!("{} seed {seed}: {test}", kind.name()));
+    if decision.verdict > Verdict::Rounding {
+        let why = decision.test.map_or("class".into(), |test| format!("{} {:.2}", test.name, test.severity));
+        rates.alarms.push(format!("{} seed {seed}: {why}", kind.name()));
     }
     for (fault, tally) in Fault::ALL.into_iter().zip(&mut rates.faults) {
         if !fault.suits(kind, noise) {
@@ -93,7 +94,7 @@ fn rates_of(recipe: Recipe) -> KindRates {
             None => fault.inject(&right.output[1], format, seed),
         };
         if let Some(wrong) = wrong {
-            *tally = Tally::of(judge(format, [&right.output[0], &wrong], before).verdict);
+            *tally = Tally::of(judge(&reference, &whole(&wrong, format), before).verdict);
         }
     }
     rates

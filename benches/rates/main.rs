@@ -72,20 +72,29 @@ impl Extent {
         match name {
             "layers" => {
                 let rates = all_settings(self.layer);
+                let Draw { seeds, tokens, inner, width } = self.layer;
+                let caption = |table| {
+                    format!(
+                        "{tokens} × {width}, K = {inner}, {seeds} seeds of each kind of layer.\n\n{table}"
+                    )
+                };
                 vec![
-                    ("correct", tables::correct(&rates)),
-                    ("missed", tables::missed(&rates)),
-                    ("missed-by-kind", tables::missed_by_kind(&rates)),
+                    ("correct", caption(tables::correct(&rates))),
+                    ("missed", caption(tables::missed(&rates))),
+                    ("missed-by-kind", caption(tables::missed_by_kind(&rates))),
                 ]
             }
             "few-rows" => {
                 let shapes: Vec<_> = self.few_rows.iter().map(|draw| (*draw, all_settings(*draw))).collect();
-                vec![("few-rows", tables::few_rows(&shapes))]
+                let seeds = self.few_rows[0].seeds;
+                let table = tables::few_rows(&shapes);
+                vec![("few-rows", format!("{seeds} seeds of each kind of layer.\n\n{table}"))]
             }
             "row-parallel" => {
                 let faults = row_parallel::faults(self.seeds, self.row_parallel[0]);
                 let partials = row_parallel::partials(self.seeds, self.row_parallel[1]);
-                vec![("row-parallel", tables::row_parallel(&faults, partials))]
+                let table = tables::row_parallel(&faults, partials);
+                vec![("row-parallel", format!("{} seeds.\n\n{table}", self.seeds))]
             }
             _ => {
                 let rates = FORMATS_OF_MODELS.map(|format| {
@@ -93,7 +102,8 @@ impl Extent {
                     rates.remarks.iter().for_each(|remark| println!("{} {remark}", format.name()));
                     (format, rates)
                 });
-                vec![("models", tables::models(&rates))]
+                let table = tables::models(&rates);
+                vec![("models", format!("{} models of each dtype.\n\n{table}", self.models))]
             }
         }
     }

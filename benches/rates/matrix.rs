@@ -19,6 +19,16 @@ impl Matrix {
         Self { rows, width, numbers }
     }
 
+    /// Weights of that size, rounded.
+    pub(crate) fn weights(
+        random: &mut Random,
+        [rows, width]: [usize; 2],
+        scale: f32,
+        format: Format,
+    ) -> Self {
+        Self::of(rows, width, |_, _| format.round(random.nearly_normal() * scale))
+    }
+
     /// Normal numbers of that size, rounded.
     pub(crate) fn normal(random: &mut Random, [rows, width]: [usize; 2], scale: f32, format: Format) -> Self {
         Self::of(rows, width, |_, _| format.round(random.normal() * scale))

@@ -97,7 +97,7 @@ impl Model {
         let Size { hidden, inner, tokens, vocabulary, .. } = size;
         let mut random = Random::new(seed, 5);
         let weight = |random: &mut Random, rows: usize, width, scale: f32| {
-            Matrix::normal(random, [rows, width], scale * (rows as f32).powf(-0.5), format)
+            Matrix::weights(random, [rows, width], scale * (rows as f32).powf(-0.5), format)
         };
         let norm = |random: &mut Random| -> Vec<f32> {
             let mut gain: Vec<f32> =

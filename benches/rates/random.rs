@@ -42,6 +42,15 @@ impl Random {
         radius * cos
     }
 
+    /// Nearly normal, and ten times as fast: the sum of four uniform numbers. Good enough for weights, of which there are
+    /// many and none large.
+    pub(crate) fn nearly_normal(&mut self) -> f32 {
+        let bits = self.next();
+        let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+        // Each has the mean (2^16 − 1)/2 and a variance of 2^32/12.
+        (sum as f32 - 131_070.0) * (3f32.sqrt() / 65_536.0)
+    }
+
     /// `n` different numbers below `of`.
     pub(crate) fn distinct(&mut self, n: usize, of: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..of).collect();

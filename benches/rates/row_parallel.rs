@@ -2,7 +2,7 @@
 
 use crate::{
     fault::Fault,
-    judge::{Tally, judge},
+    judge::{Tally, judge, whole},
     linear::{Linear, Sharding},
     matrix::Matrix,
     number::Format,
@@ -52,10 +52,11 @@ pub(crate) fn faults(seeds: u64, size: Size) -> Rates {
 
 fn of_seed(seed: u64, size: Size) -> Rates {
     let layer = Layer::new(seed, size);
-    let reference = layer.linear().forward(&layer.x, 1, Sharding::Right);
+    let reference = whole(&layer.linear().forward(&layer.x, 1, Sharding::Right), FORMAT);
     let right = layer.linear().forward(&layer.x, 4, Sharding::Right);
     let verdicts = |candidate: &Matrix| {
-        [Some(0.0), None].map(|before| Tally::of(judge(FORMAT, [&reference, candidate], before).verdict))
+        [Some(0.0), None]
+            .map(|before| Tally::of(judge(&reference, &whole(candidate, FORMAT), before).verdict))
     };
     let with = |fault: Fault| {
         let wrong = match fault.sharding() {
@@ -71,10 +72,10 @@ fn of_seed(seed: u64, size: Size) -> Rates {
 pub(crate) fn partials(seeds: u64, size: Size) -> [Tally; 3] {
     let of_seed = |seed| {
         let layer = Layer::new(seed, size);
-        let reference = layer.linear().forward(&layer.x, 1, Sharding::Right);
+        let reference = whole(&layer.linear().forward(&layer.x, 1, Sharding::Right), FORMAT);
         [2, 4, 8].map(|ranks| {
             let candidate = layer.linear().forward(&layer.x, ranks, Sharding::Right);
-            Tally::of(judge(FORMAT, [&reference, &candidate], None).verdict)
+            Tally::of(judge(&reference, &whole(&candidate, FORMAT), None).verdict)
         })
     };
     let found: Vec<[Tally; 3]> = (0..seeds).into_par_iter().map(of_seed).collect();
@@ -96,7 +97,7 @@ impl Layer {
         let mut random = Random::new(seed, 4);
         Self {
             x: Matrix::normal(&mut random, [tokens, inner], 1.0, FORMAT),
-            weight: Matrix::normal(&mut random, [inner, width], (inner as f32).powf(-0.5), FORMAT),
+            weight: Matrix::weights(&mut random, [inner, width], (inner as f32).powf(-0.5), FORMAT),
             bias: (0..width).map(|_| FORMAT.round(0.05 * random.normal())).collect(),
         }
     }

@@ -33,6 +33,7 @@ class _Asked(TypedDict):
     run_b: str | None
     layouts: str | None
     noise: str | None
+    pair: str
     fail_on_nan: bool
     allow_suspect: bool
     tap: str | None

@@ -224,6 +224,7 @@ def compare(
     *,
     layouts: StrPath | None = None,
     noise: StrPath | Run | None = None,
+    pair: Literal["step", "abs", "inputs"] = "step",
     fail_on_nan: bool = False,
     allow_suspect: bool = False,
     tap: str | None = None,
@@ -233,13 +234,14 @@ def compare(
 ) -> Report:
     """Compare a candidate run with a reference, or one run across its ranks, as `tpcapture compare` does.
 
-    run_a, run_b: open runs, or paths of runs or of directories that hold one; run_a is the reference. layouts: what is
-    known of how taps are sharded, a TOML file. noise: a second run of the reference that differs from it by rounding
-    only: what it is off by is allowed. fail_on_nan: take NaN at the same place on both sides for a difference.
-    allow_suspect: take SUSPECT for no difference. tap, step: report on these only, a name or pattern and `10` or
-    `"10-20"`; all are compared nonetheless. engine: `"ray"` has tensors read by an existing Ray cluster, on whose
-    machines the files of a run may be spread; variables such as `$SCRATCH` in a path are then each machine's own. mmap:
-    map the files rather than read them.
+    run_a, run_b: open runs, or paths of runs or of directories that hold one; run_a is the reference. layouts: what
+    is known of how taps are sharded, a TOML file. noise: a second run of the reference that differs from it by
+    rounding only: what it is off by is allowed. pair: which steps belong together, those of one number in the run,
+    of one number in the process, or with the same rows of the taps that the layouts file aligns by. fail_on_nan:
+    take NaN at the same place on both sides for a difference. allow_suspect: take SUSPECT for no difference. tap,
+    step: report on these only, a name or pattern and `10` or `"10-20"`; all are compared nonetheless. engine:
+    `"ray"` has tensors read by an existing Ray cluster, on whose machines the files of a run may be spread;
+    variables such as `$SCRATCH` in a path are then each machine's own. mmap: map the files rather than read them.
 
     OSError: a path is no run, or the layouts file cannot be read. ValueError: an argument or the layouts file does not
     parse, or there is no such tap or step.
@@ -249,6 +251,7 @@ def compare(
         "run_b": None if run_b is None else _path(run_b),
         "layouts": None if layouts is None else os.fspath(layouts),
         "noise": None if noise is None else _path(noise),
+        "pair": pair,
         "fail_on_nan": fail_on_nan,
         "allow_suspect": allow_suspect,
         "tap": tap,

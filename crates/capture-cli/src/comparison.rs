@@ -8,7 +8,7 @@ use crate::{
     run::Reading,
 };
 use capture_compare::{
-    Access, Entry, Layouts, Options, Report, Run, Verdict, check, compare,
+    Access, Entry, Layouts, Options, PairBy, Report, Run, Verdict, check, compare,
     spread::{self, Cluster, Plan},
 };
 use capture_core::steps::Steps;
@@ -32,6 +32,10 @@ pub struct Comparison {
     /// is off by is allowed.
     #[arg(long, value_name = "RUN", requires = "run_b")]
     pub noise: Option<PathBuf>,
+    /// Which steps belong together: those of one number in the run (step), of one number in the process (abs), or with
+    /// the same rows of the taps under [align] by in --layouts (inputs).
+    #[arg(long, value_name = "step|abs|inputs", default_value = "step", requires = "run_b")]
+    pub pair: PairBy,
     /// Take NaN at the same place on both sides for a difference.
     #[arg(long)]
     pub fail_on_nan: bool,
@@ -97,6 +101,9 @@ impl Comparison {
     /// Opens the runs and the layouts file.
     fn open(&self) -> Result<Opened<'_>, Error> {
         let layouts = self.layouts.as_deref().map_or_else(|| Ok(Layouts::default()), Layouts::read)?;
+        if self.pair == PairBy::Inputs && layouts.align().is_empty() {
+            return Err(Error::NoAlignment);
+        }
         let paths = std::iter::once(&self.run).chain(&self.run_b);
         let open = |path| Run::open(path, self.reading.access());
         let runs = paths.map(|path| open(path)).collect::<Result<_, _>>()?;
@@ -122,6 +129,9 @@ impl Comparison {
 
     fn spread(&self, cluster: &dyn Cluster, details: bool) -> Result<Compared, Error> {
         let run_b = self.run_b.as_deref().ok_or(Error::RayNeedsTwoRuns)?;
+        if self.pair == PairBy::Inputs {
+            return Err(Error::RayNeedsNumberedSteps);
+        }
         let paths = [Some(self.run.as_path()), Some(run_b), self.noise.as_deref()];
         let runs = paths.into_iter().flatten().map(|path| spread::open(cluster, path));
         let text = |path: &PathBuf| Ok((path.clone(), Layouts::text(path)?));
@@ -129,6 +139,7 @@ impl Comparison {
             runs: runs.collect::<Result<_, _>>()?,
             layouts: self.layouts.iter().map(text).collect::<Result<_, Error>>()?,
             fail_on_nan: self.fail_on_nan,
+            pair: self.pair,
             details,
             mmap: !self.reading.no_mmap,
         };
@@ -140,7 +151,7 @@ impl Comparison {
 
     /// The report on the taps and steps that were asked for, and what is to be said of it.
     fn compared(&self, report: Report, layouts: &Layouts, runs: Vec<Run>) -> Result<Compared, Error> {
-        let mut notes = self.unmatched(layouts, &report);
+        let mut notes = self.unmatched(layouts, &runs);
         let report = self.chosen(report)?;
         if let Some(why) = nothing(&report, &runs[0]) {
             notes.push(format!("tpcapture: nothing was compared: {why}"));
@@ -171,11 +182,21 @@ impl Comparison {
     }
 
     /// What the layouts file says of taps that are not there.
-    fn unmatched(&self, layouts: &Layouts, report: &Report) -> Vec<String> {
+    fn unmatched(&self, layouts: &Layouts, runs: &[Run]) -> Vec<String> {
         let Some(path) = &self.layouts else { return Vec::new() };
-        let unmatched = layouts.unmatched(report.rows.iter().map(|r| r.tap.as_str()));
-        let note = |glob| format!("tpcapture: {}: match {glob:?} fits no tap", path.display());
-        unmatched.into_iter().map(note).collect()
+        let name = |(i, run): (usize, &Run)| {
+            // The first of two runs keeps its names.
+            let renamed = i > 0 || runs.len() == 1;
+            let taps: BTreeSet<&str> = run.entries.iter().map(|e| e.record.tap.as_str()).collect();
+            let name = |tap| if renamed { layouts.renamed(tap) } else { tap.to_owned() };
+            taps.into_iter().map(name).collect::<Vec<_>>()
+        };
+        let taps: Vec<String> = runs.iter().enumerate().flat_map(name).collect();
+        let unmatched = layouts.unmatched(&taps);
+        unmatched
+            .into_iter()
+            .map(|what| format!("tpcapture: {}: {what} fits no tap", path.display()))
+            .collect()
     }
 }
 
@@ -186,7 +207,8 @@ impl Opened<'_> {
     }
 
     fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
-        let options = Options { fail_on_nan: self.asked.fail_on_nan, noise: self.noise.as_ref(), ..options };
+        let Comparison { fail_on_nan, pair, .. } = *self.asked;
+        let options = Options { fail_on_nan, pair, noise: self.noise.as_ref(), ..options };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),

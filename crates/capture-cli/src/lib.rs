@@ -63,6 +63,11 @@ pub enum Error {
     /// The layouts file is not one.
     #[error(transparent)]
     Layouts(#[from] capture_compare::LayoutsError),
+    /// Steps cannot be paired by inputs that nobody named.
+    #[error(
+        "--pair inputs: expected the taps of the inputs in --layouts, as in [align] by = \"input_ids\", found none"
+    )]
+    NoAlignment,
     /// The comparison could not be spread over machines.
     #[error(transparent)]
     Spread(#[from] capture_compare::spread::SpreadError),
@@ -72,6 +77,9 @@ pub enum Error {
     /// One run across its ranks is not spread.
     #[error("expected two runs with --engine ray, found one")]
     RayNeedsTwoRuns,
+    /// Which steps belong together must be known before tensors are read.
+    #[error("expected --pair step or abs with --engine ray, found inputs")]
+    RayNeedsNumberedSteps,
     /// The page cannot be written.
     #[error("cannot write the page: {reason}: {}", path.display())]
     Write {

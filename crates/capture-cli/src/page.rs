@@ -1,8 +1,8 @@
 //! A comparison as a page: one HTML file that needs nothing beside itself.
 //!
 //! What comes from a run reaches the page in two ways. The template's text is escaped by askama; the report is JSON in
-//! a script element that is never run, from which the page's script makes text nodes. Should markup get through nonetheless, the
-//! page's policy lets it load nothing.
+//! a script element that is never run, from which the page's script makes text nodes. Should markup get through
+//! nonetheless, the page's policy lets it load nothing and run nothing, but for the one script of that hash.
 
 mod detail;
 
@@ -14,8 +14,10 @@ use crate::{
     terminal::ranks_of,
 };
 use askama::Template as _;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use capture_compare::{FileError, report::Row};
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 
 /// In the order in which they run.
 const SCRIPT: &str = concat!(
@@ -40,6 +42,7 @@ struct Page<'p> {
     text: String,
     style: &'static str,
     script: &'static str,
+    script_hash: String,
     data: String,
 }
 
@@ -80,6 +83,7 @@ impl Compared {
             text: self.text(false, false) + &complaints.collect::<String>(),
             style: include_str!("../templates/page.css"),
             script: SCRIPT,
+            script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT)),
             data: in_script(&json(&data)),
         };
         page.render().expect("a text is always there to be written to")

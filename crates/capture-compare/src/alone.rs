@@ -1,6 +1,16 @@
 //! One run across its ranks, without a reference: replicas are equal bit for bit, slices and partial sums fit their
-//! placement, ranks share steps. What no placement is known of is only described.
+//! placement, the tap after partial sums holds their sum, ranks share steps. NaN and infinity are named where they first
+//! appear. What no placement is known of is only described.
 
+mod finite;
+mod steps;
+mod sums;
+
+use self::{
+    finite::{Seen, note_first},
+    steps::note_gaps,
+    sums::Sums,
+};
 use crate::{
     detail::Detail,
     exact::{count_nan, same_bits},
@@ -10,6 +20,7 @@ use crate::{
     layouts::Layouts,
     options::Options,
     pairing::{groups, in_order, said},
+    reduction::{Reduction, Reductions},
     report::{Diagnosis, Kind, PlacementFrom, Report, Row},
     run::{FileError, Run},
     taps::Taps,
@@ -30,8 +41,11 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
         }
     }
     let n_bytes = |(_, group, _, _): &(_, Group, _, _)| index.n_bytes(group);
+    let reductions = Reductions::of(&index, layouts);
     let rows = options.map(&work, n_bytes, |(firing, group, said, from)| {
-        let look = Look { index: &index, firing, group, layouts, options };
+        let partials = reductions.feeding(firing);
+        let look = Look { index: &index, firing, group, partials, layouts, options };
+        let mut seen = Seen::default();
         let mut row = Row {
             tap: firing.tap.clone(),
             step: firing.step,
@@ -39,31 +53,36 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
             group: group.label(),
             ..Row::default()
         };
-        let seen = match said {
-            Ok(Some(placements)) => look.placed(&mut row, placements, *from),
-            Ok(None) => look.unplaced(&mut row),
+        let looked = match said {
+            Ok(Some(placements)) => look.placed(&mut row, &mut seen, placements, *from),
+            Ok(None) => look.unplaced(&mut row, &mut seen),
             Err(text) => Err(Fault::Layout(text.clone())),
         };
-        match seen {
-            Ok(()) => Ok(row),
+        match looked {
+            Ok(()) => Ok((row, seen)),
             Err(Fault::File(error)) => Err(error),
             Err(Fault::Layout(text)) => {
                 row.verdict = Some(Verdict::Layout);
                 row.ranks = look.ranks();
                 row.diagnoses.push(Diagnosis::new(Kind::Placement, text));
-                Ok(row)
+                Ok((row, seen))
             }
         }
     });
     let mut errors: Vec<FileError> = run.errors.clone();
-    let mut good = Vec::new();
+    let (mut good, mut odd) = (Vec::new(), Vec::new());
     for row in rows {
         match row {
-            Ok(row) => good.push(row),
+            Ok((row, seen)) => {
+                good.push(row);
+                odd.push(seen);
+            }
             Err(error) if errors.iter().any(|e| e.file == error.file && e.reason == error.reason) => {}
             Err(error) => errors.push(error),
         }
     }
+    note_first(&mut good, &odd);
+    note_gaps(&mut good);
     Report::new(vec![run.path.display().to_string()], errors, good)
 }
 
@@ -72,6 +91,8 @@ struct Look<'l, 'r> {
     index: &'l Index<'r>,
     firing: &'l Firing,
     group: &'l Group,
+    /// The partial sums that it follows.
+    partials: Option<&'l Firing>,
     layouts: &'l Layouts,
     options: Options<'l>,
 }
@@ -93,14 +114,21 @@ impl<'r> Look<'_, 'r> {
     }
 
     /// A tap of known placement: replicas are compared, the rest need only fit.
-    fn placed(&self, row: &mut Row, placements: &Placements, from: PlacementFrom) -> Result<(), Fault> {
+    fn placed(
+        &self,
+        row: &mut Row,
+        seen: &mut Seen,
+        placements: &Placements,
+        from: PlacementFrom,
+    ) -> Result<(), Fault> {
         let gathered = self.gather(row)?;
         (row.placement, row.placement_from) = (Some(placements.to_string()), Some(from));
         let rows = self.index.rows(self.firing, self.group, self.layouts).map_err(Fault::Layout)?;
         let whole = self.taps().assemble(gathered, self.group, placements, rows)?.whole;
         (row.n, row.padded) = (whole.len(), whole.padded);
-        let replicas = whole.alternatives();
-        if replicas.is_empty() {
+        seen.add(&whole);
+        let others = whole.alternatives();
+        if others.is_empty() {
             let text = match whole.has_sum() {
                 true => format!("partial sums of {:?}", whole.shape),
                 false if whole.parts.len() > 1 => format!("slices join to {:?}", whole.shape),
@@ -108,9 +136,14 @@ impl<'r> Look<'_, 'r> {
             };
             row.diagnoses.push(Diagnosis::new(Kind::Seen, text));
             row.detail = self.options.details.then(|| Box::new(Detail::of_one(&whole)));
+            if let Some((tap, sum)) = self.sum()
+                && let Some(sums) = Sums::of(&tap, &sum, &[vec![whole.clone()]])
+            {
+                sums.judge(row);
+            }
             self.count_nan(row, &whole);
         } else {
-            self.replicas(row, whole, replicas);
+            self.replicas(row, seen, whole, others);
         }
         if placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
             self.absent(row);
@@ -118,30 +151,48 @@ impl<'r> Look<'_, 'r> {
         Ok(())
     }
 
-    /// Compares replicas with what most of them hold; with the lowest rank's where it is a draw.
-    fn replicas(&self, row: &mut Row, whole: Whole<'r>, others: Vec<Whole<'r>>) {
-        let mut classes: Vec<(Whole<'r>, usize)> = Vec::new();
+    /// The sum of the partials before it.
+    fn sum(&self) -> Option<(String, Whole<'r>)> {
+        let Self { index, group, partials, layouts, .. } = *self;
+        let sum = Reduction { index, partials, group, layouts, side: None }.sum()?;
+        Some((partials?.tap.clone(), sum))
+    }
+
+    /// Compares replicas with what most of them hold; where it is a draw with what is the sum of the partials before it,
+    /// else with the lowest rank's.
+    fn replicas(&self, row: &mut Row, seen: &mut Seen, whole: Whole<'r>, others: Vec<Whole<'r>>) {
+        let mut classes: Vec<Vec<Whole<'r>>> = Vec::new();
         for replica in std::iter::once(whole).chain(others) {
-            match classes.iter_mut().find(|(first, _)| same_bits(first, &replica)) {
-                Some((_, count)) => *count += 1,
-                None => classes.push((replica, 1)),
+            match classes.iter_mut().find(|class| same_bits(&class[0], &replica)) {
+                Some(class) => class.push(replica),
+                None => classes.push(vec![replica]),
             }
         }
-        let most = classes.iter().map(|c| c.1).max().unwrap_or(0);
-        let at = classes.iter().position(|c| c.1 == most).unwrap_or(0);
-        let (usual, _) = classes.swap_remove(at);
+        classes.iter().skip(1).for_each(|class| seen.add(&class[0]));
+        let partials = self.sum();
+        let sums = partials.as_ref().and_then(|(tap, sum)| Sums::of(tap, sum, &classes));
+        let worth = |class: &Vec<Whole<'r>>| (sums.as_ref().is_some_and(|s| s.holds(class)), class.len());
+        let most = classes.iter().map(worth).max().unwrap_or_default();
+        let at = classes.iter().position(|class| worth(class) == most).unwrap_or(0);
+        self.differences(row, &classes[at][0], classes.len() > 1);
+        if let Some(sums) = sums {
+            sums.judge(row);
+        }
+    }
+
+    /// Compares all replicas with the usual one.
+    fn differences(&self, row: &mut Row, usual: &Whole<'r>, differ: bool) {
         row.verdict = Some(Verdict::Identical);
-        let differ = !classes.is_empty();
-        let odd = |replica: &Whole<'r>| differ && !same_bits(&usual, replica);
+        let odd = |replica: &Whole<'r>| differ && !same_bits(usual, replica);
         // Every replica that is not as usual, whichever of its like it is.
         let (mut differing, same): (Vec<_>, Vec<_>) = usual.alternatives().into_iter().partition(odd);
         let twins = same.iter().map(Whole::picked).collect();
-        let judged = Judged::measure(&usual, &usual, None, twins);
+        let judged = Judged::measure(usual, usual, None, twins);
         judged.fill(row, None);
         judged.add_by_rank(&mut row.by_rank);
         if differing.is_empty() {
-            self.count_nan(row, &usual);
-            row.detail = self.options.details.then(|| Box::new(Detail::of_one(&usual)));
+            self.count_nan(row, usual);
+            row.detail = self.options.details.then(|| Box::new(Detail::of_one(usual)));
             return;
         }
         differing.sort_by_key(Whole::picked);
@@ -149,12 +200,12 @@ impl<'r> Look<'_, 'r> {
         for replica in &differing {
             let parts: Vec<usize> = replica.picked().into_iter().filter(|p| !own.contains(p)).collect();
             row.ranks.extend(usual.ranks(&parts));
-            let judged = Judged::measure(&usual, replica, None, Vec::new());
+            let judged = Judged::measure(usual, replica, None, Vec::new());
             judged.add_by_rank(&mut row.by_rank);
             let mut of = row.clone();
             judged.fill(&mut of, None);
             if row.worst.is_none() || of.max_abs > row.max_abs {
-                of.detail = self.options.details.then(|| Box::new(Detail::of_two(&usual, replica, None)));
+                of.detail = self.options.details.then(|| Box::new(Detail::of_two(usual, replica, None)));
                 *row = of;
             }
         }
@@ -165,7 +216,7 @@ impl<'r> Look<'_, 'r> {
     }
 
     /// A tap of which nobody said how it is placed.
-    fn unplaced(&self, row: &mut Row) -> Result<(), Fault> {
+    fn unplaced(&self, row: &mut Row, seen: &mut Seen) -> Result<(), Fault> {
         let gathered = self.gather(row)?;
         let shapes = gathered.shapes(true);
         let text = match shapes.as_slice() {
@@ -176,11 +227,19 @@ impl<'r> Look<'_, 'r> {
             _ => "different: sharded or partial?".to_owned(),
         };
         row.diagnoses.push(Diagnosis::new(Kind::Seen, text));
+        let mut wholes = Vec::new();
         for member in gathered.members {
             let whole = Gathered { members: vec![member], head_of: None };
             let whole = whole.assemble(&Placements(Vec::new()), None)?.whole;
             row.n += whole.len();
+            seen.add(&whole);
             self.count_nan(row, &whole);
+            wholes.push(vec![whole]);
+        }
+        if let Some((tap, sum)) = self.sum()
+            && let Some(sums) = Sums::of(&tap, &sum, &wholes)
+        {
+            sums.describe(row);
         }
         self.absent(row);
         Ok(())

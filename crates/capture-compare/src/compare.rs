@@ -4,20 +4,24 @@
 //! explained where they differ. Only measuring and explaining read tensors.
 
 use crate::{
+    align::Alignments,
     detail::Detail,
+    diagnose::{Repeated, diagnose, misplaced},
     exact::same_bits,
     gather::Fault,
     index::{Group, Index},
     judged::Judged,
-    layouts::Layouts,
+    layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
     options::Options,
     outcome::{Measurement, Outcome},
     pairing::{Pair, groups, pairs},
     payload::same_codes,
+    reduction::{Reduced, Reduction, Reductions},
     report::{Diagnosis, Kind, Report, Row},
     run::{Entry, FileError, Run},
-    scale::misplaced,
+    scale,
+    steps::Steps,
     variants::variants,
     verdict::{Verdict, decide},
     walk::{Decided, walk},
@@ -50,9 +54,13 @@ impl Decided {
 pub struct Comparison<'r> {
     sides: [Index<'r>; 2],
     noise: Option<Index<'r>>,
+    reductions: [Reductions; 2],
     layouts: &'r Layouts,
     options: Options<'r>,
     pairs: Vec<Pair>,
+    repeated: Repeated,
+    alignments: Alignments,
+    noise_alignments: Alignments,
 }
 
 /// What is to be said of a row beyond its figures.
@@ -70,9 +78,13 @@ impl<'r> Comparison<'r> {
     pub fn new(reference: &'r Run, candidate: &'r Run, layouts: &'r Layouts, options: Options<'r>) -> Self {
         let sides =
             [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))];
-        let pairs = pairs(&sides[0], &sides[1], layouts);
+        let steps = Steps::new(sides.each_ref(), layouts, options.pair);
+        let pairs = pairs(&sides[0], &sides[1], layouts, &steps);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
-        Self { sides, noise, layouts, options, pairs }
+        let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
+        let repeated = Repeated::of(&sides[1], &sides[0]);
+        let (alignments, noise_alignments) = Default::default();
+        Self { sides, noise, reductions, layouts, options, pairs, repeated, alignments, noise_alignments }
     }
 
     /// How many pairs there are.
@@ -105,7 +117,8 @@ impl<'r> Comparison<'r> {
 
     fn opening(&self, pair: usize) -> Opening<'_, 'r> {
         let [a, b] = &self.sides;
-        Opening { indices: [a, b], pair: &self.pairs[pair], layouts: self.layouts }
+        let (layouts, alignments) = (self.layouts, &self.alignments);
+        Opening { indices: [a, b], pair: &self.pairs[pair], layouts, alignments }
     }
 
     /// Reads a pair and measures every variant of it.
@@ -113,14 +126,19 @@ impl<'r> Comparison<'r> {
     pub fn measure(&self, pair: usize) -> Outcome {
         let opening = self.opening(pair);
         let mut row = opening.pair.row();
-        for (index, side) in self.sides.iter().zip(SIDES) {
-            if let Some(note) = index.restart(&opening.pair.firing) {
-                row.diagnoses.push(Diagnosis::new(Kind::Restart, format!("{side}: {note}")));
+        for (side, index) in self.sides.iter().enumerate() {
+            let own = opening.pair.groups[side].as_ref().map(|_| opening.pair.own(side));
+            if let Some(note) = own.and_then(|own| index.restart(&own)) {
+                row.diagnoses.push(Diagnosis::new(Kind::Restart, format!("{}: {note}", SIDES[side])));
             }
         }
+        row.diagnoses.extend(opening.pair.note.clone().map(|text| Diagnosis::new(Kind::Paired, text)));
         let [Some(a), Some(b)] = &opening.pair.groups else {
             return Outcome::Settled(Box::new(missing(&opening, row)));
         };
+        if opening.pair.joined.iter().flatten().any(|joined| !joined.missing.is_empty()) {
+            return Outcome::Settled(Box::new(incomplete(&opening, row)));
+        }
         let opened = match opening.open(&mut row, [a, b]) {
             Ok(opened) => opened,
             Err(Fault::File(error)) => return Outcome::Unreadable(error),
@@ -131,17 +149,38 @@ impl<'r> Comparison<'r> {
                 return Outcome::Settled(Box::new(row));
             }
         };
-        let variants = measured(&mut row, &opened);
+        let reduced = self.reduced(opening.pair, [a, b]);
+        let variants = measured(&mut row, &opened, reduced.as_ref());
         let floor = self.floor(opening.pair, a);
-        Outcome::Measured(Box::new(Measurement { row, variants, floor }))
+        let partials = reduced.map(|reduced| reduced.partials);
+        Outcome::Measured(Box::new(Measurement { row, variants, floor, partials }))
+    }
+
+    /// The partial sums that the tensors are made of, where they were captured.
+    fn reduced(&self, pair: &Pair, groups: [&Group; 2]) -> Option<Reduced<'r>> {
+        if pair.joined.iter().any(Option::is_some) {
+            return None;
+        }
+        let of = [Side::Reference, Side::Candidate];
+        Reduced::of(&std::array::from_fn(|side| Reduction {
+            index: &self.sides[side],
+            partials: self.reductions[side].feeding(&pair.own(side)),
+            group: groups[side],
+            layouts: self.layouts,
+            side: Some(of[side]),
+        }))
     }
 
     /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
     fn floor(&self, pair: &Pair, reference: &Group) -> Option<f64> {
-        let noise = self.noise.as_ref()?;
-        let all = groups(noise, &pair.firing, &pair.said[0], self.layouts);
+        let noise = self.noise.as_ref().filter(|_| pair.joined.iter().all(Option::is_none))?;
+        let all = groups(noise, &pair.own(0), &pair.said[0], self.layouts);
         let own = all.iter().find(|g| g.at == reference.at).or(all.first())?;
-        let opening = Opening { indices: [&self.sides[0], noise], pair, layouts: self.layouts };
+        // A second run of the reference counts steps as the reference does, and has its taps.
+        let steps = [pair.steps[0]; 2];
+        let pair = &Pair { steps, ..pair.clone() };
+        let (layouts, alignments) = (self.layouts, &self.noise_alignments);
+        let opening = Opening { indices: [&self.sides[0], noise], pair, layouts, alignments };
         let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
         let [a, b] = &opened.tensors;
         if same_bits(a, b) {
@@ -160,25 +199,39 @@ impl<'r> Comparison<'r> {
     /// Reads a pair once more, where there is something to be said of it that its figures do not say.
     #[must_use]
     pub fn explain(&self, decided: &Decided) -> Explained {
+        let mut explained = self.explain_difference(decided);
+        let own = self.pairs[decided.pair].own(1);
+        let repeated = self.repeated.text(&self.sides[1], &own);
+        explained.diagnoses.extend(repeated.map(|text| Diagnosis::new(Kind::SameBytes, text)));
+        explained
+    }
+
+    fn explain_difference(&self, decided: &Decided) -> Explained {
         let none = Explained::default();
-        let Some(variant) = decided.variant else { return none };
-        if !self.options.details {
+        let differs = decided.row.verdict == Some(Verdict::Different);
+        let misfits = decided.row.verdict == Some(Verdict::Layout);
+        if !(differs || misfits || self.options.details) {
             return none;
         }
         let opening = self.opening(decided.pair);
         let [Some(a), Some(b)] = &opening.pair.groups else { return none };
+        let Some(variant) = decided.variant else {
+            let found = misfits.then(|| misplaced(&opening, [a, b], decided)).flatten();
+            return Explained { diagnoses: found.into_iter().collect(), detail: None };
+        };
         // It could be read before; where it cannot any more, the verdict stands without more words.
         let Ok(opened) = opening.open(&mut opening.pair.row(), [a, b]) else { return none };
-        let mut pairs = variants(&opened.tensors).pairs;
-        if variant >= pairs.len() {
-            return none;
-        }
-        let [a, b] = pairs.swap_remove(variant);
-        let detail = match decided.row.verdict {
-            Some(Verdict::Identical) => Detail::of_one(&a),
-            _ => Detail::of_two(&a, &b, opened.precision),
+        let variants = variants(&opened.tensors).pairs;
+        let Some([r, c]) = variants.get(variant) else { return none };
+        let diagnoses = match differs {
+            true => diagnose(&opening, [a, b], &opened, [r, c], decided),
+            false => Vec::new(),
         };
-        Explained { diagnoses: Vec::new(), detail: Some(Box::new(detail)) }
+        let detail = self.options.details.then(|| match decided.row.verdict {
+            Some(Verdict::Identical) => Detail::of_one(r),
+            _ => Detail::of_two(r, c, opened.precision),
+        });
+        Explained { diagnoses, detail: detail.map(Box::new) }
     }
 
     /// All rows, and what could not be read.
@@ -196,12 +249,20 @@ impl<'r> Comparison<'r> {
 }
 
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.
-fn measured(row: &mut Row, opened: &Opened<'_>) -> Vec<Judged> {
+fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -> Vec<Judged> {
     let [a, b] = &opened.tensors;
     let found = variants(&opened.tensors);
     row.diagnoses.extend(found.notes);
     let mut twins = found.twins;
-    let judge = |[a, b]: &[_; 2]| Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
+    let judge = |[a, b]: &[_; 2]| {
+        let mut judged = Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
+        let measured = &mut judged.measured;
+        if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
+        {
+            measured.bound = reduced.bound(a, b, float);
+        }
+        judged
+    };
     let judged: Vec<Judged> = found.pairs.iter().map(judge).collect();
     let codes = match &judged[0].measured {
         measured if measured.identical => {
@@ -211,7 +272,8 @@ fn measured(row: &mut Row, opened: &Opened<'_>) -> Vec<Judged> {
     };
     row.diagnoses.extend(codes.map(|text| Diagnosis::new(Kind::Codes, text)));
     if opened.are_scales && judged.iter().any(|v| !v.measured.identical) {
-        row.diagnoses.extend(misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
+        row.diagnoses
+            .extend(scale::misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
     }
     judged
 }
@@ -224,6 +286,24 @@ fn missing(opening: &Opening<'_, '_>, mut row: Row) -> Row {
             row.ranks = opening.ranks(side, group);
             row.diagnoses.push(Diagnosis::new(Kind::Missing, format!("only the {} has it", SIDES[side])));
         }
+    }
+    row
+}
+
+/// The row of what is joined of taps that are not all there.
+fn incomplete(opening: &Opening<'_, '_>, mut row: Row) -> Row {
+    row.verdict = Some(Verdict::Missing);
+    for (side, joined) in opening.pair.joined.iter().enumerate() {
+        let (Some(joined), Some(group)) = (joined, &opening.pair.groups[side]) else { continue };
+        row.ranks = opening.ranks(side, group);
+        let found: Vec<&str> = joined.parts.iter().map(|p| p.firing.tap.as_str()).collect();
+        let text = format!(
+            "{}: expected all parts to join, found {} and not {}",
+            SIDES[side],
+            found.join(", "),
+            joined.missing.join(", ")
+        );
+        row.diagnoses.push(Diagnosis::new(Kind::Missing, text));
     }
     row
 }

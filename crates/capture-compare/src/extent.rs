@@ -13,7 +13,7 @@ pub(crate) struct Stretch {
 /// The stretches of one part by axis, in the order in which the part holds them.
 pub(crate) type Extent = Vec<Vec<Stretch>>;
 
-/// The extent of every part. One that is nowhere in the tensor has no stretches.
+/// The extent of every part that has numbers.
 pub(crate) fn extents(whole: &Whole<'_>) -> Vec<Extent> {
     let mut all = vec![vec![Vec::new(); whole.shape.len()]; whole.parts.len()];
     let window = |length: &u64| vec![Stretch { local: 0, global: 0, length: *length }];
@@ -36,9 +36,11 @@ fn visit(node: &Node, shape: &[u64], windows: &Extent, all: &mut [Extent]) {
             }
         }
         Node::Sum(of) | Node::Same { of, .. } => of.iter().for_each(|node| visit(node, shape, windows, all)),
+        // Rows that were picked one by one make no stretches.
+        Node::Rows(_) => {}
         Node::Join(join) => {
             let is = |axis: &usize| shape[*axis] == join.length && product(&shape[axis + 1..]) == join.inner;
-            // Two axes that both fit have length 1, as all between them: either will do.
+            // Two axes that both fit have length 1, as all between them: either will do, but for parts without numbers.
             let Some(axis) = (0..shape.len()).find(is) else { return };
             let mut begin = 0;
             for piece in &join.pieces {

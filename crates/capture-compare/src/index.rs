@@ -114,6 +114,16 @@ impl<'r> Index<'r> {
         self.firings.keys()
     }
 
+    /// The names of all taps, in no order.
+    pub(crate) fn taps(&self) -> impl Iterator<Item = &str> {
+        self.taps.keys().map(String::as_str)
+    }
+
+    /// Whether the tap ever fired.
+    pub(crate) fn has_tap(&self, tap: &str) -> bool {
+        self.taps.contains_key(tap)
+    }
+
     /// Where a firing stands in capture order: step, pipeline stage, then the order within its first process.
     #[must_use]
     pub fn order(&self, firing: &Firing) -> (u64, u32, u64) {

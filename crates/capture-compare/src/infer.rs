@@ -5,7 +5,7 @@ use capture_core::{Placement, Placements, Sharding, placement::Cut};
 
 /// The placements over tp that would fit, and the shape each would make of which so many rows are valid: `R` first,
 /// then `S(0)`, `S(1)`, …
-fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, Vec<u64>)> {
+pub(crate) fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, Vec<u64>)> {
     let Some(first) = shapes.first() else { return Vec::new() };
     let mut all = Vec::new();
     if shapes.iter().all(|s| s == first) {
@@ -29,6 +29,14 @@ fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, Vec<u64>)> 
     all
 }
 
+/// Which placement is tried first: replicas, then the leading dims before the trailing ones.
+pub(crate) fn rank(sharding: &Sharding) -> i32 {
+    match sharding {
+        Sharding::Shard { axis, .. } => 1 + *axis,
+        _ => 0,
+    }
+}
+
 /// Placements of both sides under which they have the same shape. `replicas` tells whether the ranks of a side whose
 /// shapes agree also hold the same bytes. Where both sides have as many ranks and parts of the same shape that are not
 /// replicas, any placement pairs rank with rank: `S(0)` does. One record on either side is the whole.
@@ -46,17 +54,12 @@ pub fn infer(
         return Ok([0; 2].map(|_| whole(Sharding::Replicate)));
     }
     let (of_reference, of_candidate) = (fitting(reference, rows[0]), fitting(candidate, rows[1]));
-    let rank = |sharding: &Sharding| match sharding {
-        Sharding::Shard { axis, .. } => 1 + *axis,
-        _ => 0,
-    };
     let mut best: Option<(i32, [Sharding; 2])> = None;
     for (a, shape) in &of_reference {
         for (b, other) in &of_candidate {
             if shape != other {
                 continue;
             }
-            // Replicas first, then the leading dims before the trailing ones.
             let cost = rank(a) + rank(b);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 best = Some((cost, [a.clone(), b.clone()]));
@@ -79,7 +82,7 @@ pub fn infer(
 }
 
 /// `[2, 4]`, `2 ranks of [2, 4]`, `ranks of [2, 4], [2, 3]`.
-fn listed(shapes: &[Vec<u64>]) -> String {
+pub(crate) fn listed(shapes: &[Vec<u64>]) -> String {
     match shapes {
         [one] => format!("{one:?}"),
         [first, rest @ ..] if rest.iter().all(|s| s == first) => {

@@ -10,15 +10,26 @@
 //!
 //! [rename]                                  # taps of the second run → taps of the first
 //! "model.decoder.*" = "model.layers.*"
+//!
+//! [[join]]                                  # taps of one run that are one tap of the other
+//! of = ["*.q_proj", "*.k_proj", "*.v_proj"]
+//! into = "*.qkv_proj"
+//! dim = -1
+//!
+//! [align]                                   # taps that say which rows belong together
+//! by = "input_ids, positions"
 //! ```
 //!
 //! `match` speaks of names as they are after renaming.
 
+mod align;
 mod fault;
+mod join;
 mod rename;
 mod tap;
 
 pub use fault::LayoutsError;
+pub use join::Join;
 pub use tap::{Rows, Side, TapLayout};
 
 use crate::transform::Transform;
@@ -27,13 +38,14 @@ use fault::Fault;
 use rename::Rename;
 use serde::Deserialize;
 use std::path::Path;
-use toml::Spanned;
 
 /// What a layouts file says. The default says nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Layouts {
     taps: Vec<TapLayout>,
     renames: Vec<Rename>,
+    joins: Vec<Join>,
+    align: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -43,8 +55,9 @@ struct File {
     tap: Vec<tap::Entry>,
     #[serde(default)]
     rename: toml::Table,
-    join: Option<Spanned<toml::Value>>,
-    align: Option<Spanned<toml::Value>>,
+    #[serde(default)]
+    join: Vec<join::Entry>,
+    align: Option<align::Entry>,
 }
 
 impl Layouts {
@@ -70,14 +83,13 @@ impl Layouts {
     fn parse(text: &str) -> Result<Self, Fault> {
         let file: File = toml::from_str(text)
             .map_err(|error| Fault::new(error.span().map_or(0, |span| span.start), error.message()))?;
-        for (name, table) in [("[[join]]", &file.join), ("[align]", &file.align)] {
-            if let Some(table) = table {
-                let reason = format!("{name} is not supported yet; [[tap]] and [rename] are");
-                return Err(Fault::new(table.span().start, reason));
-            }
-        }
         let taps = file.tap.into_iter().map(tap::Entry::check).collect::<Result<_, _>>()?;
-        Ok(Self { taps, renames: Rename::all(file.rename, text)? })
+        Ok(Self {
+            taps,
+            renames: Rename::all(file.rename, text)?,
+            joins: Join::all(file.join)?,
+            align: file.align.map_or_else(|| Ok(Vec::new()), align::Entry::check)?,
+        })
     }
 
     /// The first `[[tap]]` for both sides that matches.
@@ -100,14 +112,26 @@ impl Layouts {
         own.or_else(|| self.of(tap)).map_or_else(Vec::new, |t| t.transforms_of(tap))
     }
 
-    /// The text of every `match` that fits none of the taps, names as they are after renaming.
+    /// What every `[[tap]]` matches and every `[[join]]` joins that fits none of the taps, names as they are after
+    /// renaming.
     #[must_use]
-    pub fn unmatched<'t>(&self, taps: impl IntoIterator<Item = &'t str>) -> Vec<&str> {
-        let mut unmatched: Vec<&TapLayout> = self.taps.iter().collect();
-        for tap in taps {
-            unmatched.retain(|t| !t.globs.matches(tap));
-        }
-        unmatched.into_iter().map(|t| t.text.as_str()).collect()
+    pub fn unmatched(&self, taps: &[String]) -> Vec<String> {
+        let unmatched = self.taps.iter().filter(|t| !taps.iter().any(|tap| t.globs.matches(tap)));
+        let unjoined = self.joins.iter().filter(|j| !taps.iter().any(|tap| j.part(tap).is_some()));
+        let unmatched = unmatched.map(|t| format!("match {:?}", t.text));
+        unmatched.chain(unjoined.map(|j| format!("join of {}", j.text()))).collect()
+    }
+
+    /// Which taps of one run are one of the other.
+    #[must_use]
+    pub fn joins(&self) -> &[Join] {
+        &self.joins
+    }
+
+    /// The taps by which rows are matched; none where rows stand where they belong.
+    #[must_use]
+    pub fn align(&self) -> &[String] {
+        &self.align
     }
 
     /// The name that a tap of the second run has in the first.

@@ -1,10 +1,13 @@
 //! A pair of groups, opened: the logical tensors of both sides under the placements that were said or inferred.
 
+mod joined;
+
 use crate::{
+    align::Alignments,
     exact::same_bits,
     float::Float,
     gather::{Fault, Full, Gathered, Tensor},
-    index::{Group, Index},
+    index::{Firing, Group, Index},
     infer::infer,
     layouts::{Layouts, Side},
     pairing::Pair,
@@ -20,10 +23,12 @@ use capture_core::{Placements, Sharding};
 pub(crate) const SIDES: [&str; 2] = ["reference", "candidate"];
 
 /// A pair and where its records are.
+#[derive(Clone, Copy)]
 pub(crate) struct Opening<'o, 'r> {
     pub(crate) indices: [&'o Index<'r>; 2],
     pub(crate) pair: &'o Pair,
     pub(crate) layouts: &'o Layouts,
+    pub(crate) alignments: &'o Alignments,
 }
 
 /// Two tensors of one shape whose dtypes can be compared.
@@ -37,21 +42,42 @@ pub(crate) struct Opened<'r> {
 }
 
 impl<'r> Opening<'_, 'r> {
-    fn taps(&self, side: usize) -> Taps<'_, 'r> {
+    pub(crate) fn taps<'t>(&'t self, side: usize, firing: &'t Firing) -> Taps<'t, 'r> {
         let of = [Side::Reference, Side::Candidate][side];
-        Taps { index: self.indices[side], firing: &self.pair.firing, layouts: self.layouts, side: Some(of) }
+        Taps { index: self.indices[side], firing, layouts: self.layouts, side: Some(of) }
     }
 
     pub(crate) fn ranks(&self, side: usize, group: &Group) -> Vec<u32> {
-        group.entries.iter().filter_map(|e| self.indices[side].rank(*e)).collect()
+        let mut ranks: Vec<u32> = group.entries.iter().filter_map(|e| self.indices[side].rank(*e)).collect();
+        if self.pair.joined[side].is_some() {
+            ranks.sort_unstable();
+            ranks.dedup();
+        }
+        ranks
     }
 
     /// Assembles both sides, and writes into the row how.
     pub(crate) fn open(&self, row: &mut Row, groups: [&Group; 2]) -> Result<Opened<'r>, Fault> {
-        let gather = |side: usize| self.taps(side).gather(groups[side]).map_err(|fault| of_side(side, fault));
+        let (tensors, are_scales) = match &self.pair.joined {
+            [Some(parts), _] => (self.join(row, 0, parts, groups[1])?, false),
+            [_, Some(parts)] => (self.join(row, 1, parts, groups[0])?, false),
+            [None, None] => self.assemble(row, groups)?,
+        };
+        let (tensors, text) = self.alignments.align(self.indices, self.pair, self.layouts, tensors)?;
+        row.diagnoses.extend(text.map(|text| Diagnosis::new(Kind::Aligned, text)));
+        let tensors = matched(tensors)?;
+        let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
+        Ok(Opened { tensors, precision, are_scales })
+    }
+
+    /// The tensors of both sides, and whether they are scales whose place follows from their weight's.
+    fn assemble(&self, row: &mut Row, groups: [&Group; 2]) -> Result<([Tensor<'r>; 2], bool), Fault> {
+        let firings = [self.pair.own(0), self.pair.own(1)];
+        let taps = [self.taps(0, &firings[0]), self.taps(1, &firings[1])];
+        let gather = |side: usize| taps[side].gather(groups[side]).map_err(|fault| of_side(side, fault));
         let gathered = [gather(0)?, gather(1)?];
         let rows = |side: usize| {
-            let rows = self.indices[side].rows(&self.pair.firing, groups[side], self.layouts);
+            let rows = self.indices[side].rows(&firings[side], groups[side], self.layouts);
             rows.map_err(|text| Fault::Layout(format!("{}: {text}", SIDES[side])))
         };
         let rows = [rows(0)?, rows(1)?];
@@ -62,7 +88,7 @@ impl<'r> Opening<'_, 'r> {
         row.placement_from = Some(from[shown]);
         let [a, b] = gathered;
         let assemble = |side: usize, gathered: Gathered<'r>| {
-            let made = self.taps(side).assemble(gathered, groups[side], &placements[side], rows[side]);
+            let made = taps[side].assemble(gathered, groups[side], &placements[side], rows[side]);
             made.map_err(|fault| of_side(side, fault))
         };
         let tensors = [assemble(0, a)?, assemble(1, b)?];
@@ -70,13 +96,11 @@ impl<'r> Opening<'_, 'r> {
             no_replicas([&tensors[0].whole, &tensors[1].whole])
                 .map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
         }
-        let [a, b] = matched(tensors)?;
         for (side, placements) in placements.iter().enumerate() {
-            self.note_absent(row, side, groups[side], placements);
+            self.note_absent(row, side, (&firings[side], groups[side]), placements);
         }
-        let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
         let are_scales = placements[1].0.iter().any(|p| matches!(p.sharding, Sharding::ScaleOf { .. }));
-        Ok(Opened { tensors: [a, b], precision, are_scales })
+        Ok((tensors, are_scales))
     }
 
     /// The placement of each side: what was said, else what the shapes say.
@@ -104,11 +128,17 @@ impl<'r> Opening<'_, 'r> {
 
     /// A replica that is not there although its rank recorded the tap at other times is `MISSING`; the others are
     /// compared nonetheless.
-    fn note_absent(&self, row: &mut Row, side: usize, group: &Group, placements: &Placements) {
+    fn note_absent(
+        &self,
+        row: &mut Row,
+        side: usize,
+        (firing, group): (&Firing, &Group),
+        placements: &Placements,
+    ) {
         if !placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
             return;
         }
-        let absent = self.indices[side].absent(&self.pair.firing, group);
+        let absent = self.indices[side].absent(firing, group);
         if !absent.is_empty() {
             let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
             let text = format!("{}: no record of rank {}", SIDES[side], ranks.join(", "));

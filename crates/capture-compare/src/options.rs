@@ -2,7 +2,34 @@
 
 use crate::run::Run;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What tells that a step of one run is one of the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PairBy {
+    /// Its number in the run.
+    #[default]
+    Step,
+    /// Its number in the process.
+    Abs,
+    /// Equal rows of the taps that the layouts file aligns by.
+    Inputs,
+}
+
+impl FromStr for PairBy {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "step" => Ok(Self::Step),
+            "abs" => Ok(Self::Abs),
+            "inputs" => Ok(Self::Inputs),
+            _ => Err(format!("expected step, abs or inputs, found {name:?}")),
+        }
+    }
+}
 
 /// How to compare.
 #[derive(Clone, Copy, Default)]
@@ -11,6 +38,8 @@ pub struct Options<'p> {
     pub fail_on_nan: bool,
     /// Rows have a [`crate::detail::Detail`], for a page.
     pub details: bool,
+    /// Which steps of the runs belong together.
+    pub pair: PairBy,
     /// A second run of the reference that differs from it by rounding only: what it is off by is allowed.
     pub noise: Option<&'p Run>,
     /// Called after each row, from any thread, with the bytes of its records.

@@ -23,4 +23,6 @@ pub struct Measurement {
     pub(crate) variants: Vec<Judged>,
     /// The relative noise of the same tap in the noise run.
     pub(crate) floor: Option<f64>,
+    /// The tap of the partial sums, where they were held against their running bound.
+    pub(crate) partials: Option<String>,
 }

@@ -49,7 +49,8 @@ pub(crate) fn rearrange<'a>(part: Part<'a>, transform: &Transform) -> Result<Par
             }
             at.dims = tiled(&part.shape, &at.dims);
         }
-        Transform::Dequant(_) => return Ok(part),
+        // These take another tap, or the numbers themselves.
+        Transform::Dequant(_) | Transform::SortRowsBy(_) | Transform::SetRows => return Ok(part),
     }
     Ok(part.rearranged(at, shape))
 }

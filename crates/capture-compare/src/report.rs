@@ -139,6 +139,42 @@ pub enum Kind {
     Codes,
     /// A rank holds another rank's slice.
     RankOrder,
+    /// A step of the reference has another number in the candidate.
+    Paired,
+    /// What a side was joined of.
+    Joined,
+    /// Which rows have no counterpart, or why rows could not be matched.
+    Aligned,
+    /// Several ranks hold one slice.
+    DuplicateSlice,
+    /// The same slices of a dim in another order.
+    Reordered,
+    /// A partial sum taken for the whole.
+    UnreducedPartial,
+    /// Another tap, added too often or left out.
+    AddedMultiple,
+    /// One vector added to every row.
+    ConstantVector,
+    /// A factor.
+    Scaled,
+    /// A factor of each rank, or of each rank and row.
+    ScaledPerRank,
+    /// Where the error is, and nowhere else.
+    Pattern,
+    /// A rank holds its own input where it should hold a reduction.
+    NotReduced,
+    /// Many taps hold the same bytes.
+    SameBytes,
+    /// A matrix is transposed.
+    Transposed,
+    /// Moved by one step.
+    Shifted,
+    /// The bits of another dtype or byte order.
+    Reinterpreted,
+    /// A rank does not hold the sum of the partials before it.
+    NotTheSum,
+    /// NaN or infinity, where one first appears.
+    NotFinite,
 }
 
 /// A finding beside the verdict.
@@ -159,6 +195,12 @@ impl Diagnosis {
     #[must_use]
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), fit: Vec::new(), suggest: None }
+    }
+
+    /// With the numbers of the fit.
+    #[must_use]
+    pub fn fitted(self, fit: impl IntoIterator<Item = f64>) -> Self {
+        Self { fit: fit.into_iter().collect(), ..self }
     }
 }
 

@@ -31,6 +31,9 @@ pub(crate) fn assemble<'a>(
         let Some((of, extent)) = of.and_then(|of| Some((of, extents.get(of)?))) else {
             return Err((rank, Misfit::ScaleOf(String::new())));
         };
+        if weight.parts[of].is_empty() && member.part.is_empty() {
+            continue;
+        }
         let blocks: Extent = rulers.iter().zip(extent).map(|(ruler, axis)| ruler.reached(axis)).collect();
         let expected: Vec<u64> = blocks.iter().map(|axis| axis.iter().map(|s| s.length).sum()).collect();
         if member.part.shape != expected {
@@ -39,7 +42,10 @@ pub(crate) fn assemble<'a>(
         }
         held.push(Held { part: m, shape: expected, blocks, at: Vec::new() });
     }
-    let root = cells(&shape, &held).map_err(|misfit| (None, misfit))?;
+    let root = match product(&shape) {
+        0 => Node::Part(0),
+        _ => cells(&shape, &held).map_err(|misfit| (None, misfit))?,
+    };
     let parts = Arc::new(members.into_iter().map(|m| m.part).collect());
     Ok(Whole { parts, root, shape, padded: 0 })
 }
@@ -153,14 +159,14 @@ fn cells(shape: &[u64], held: &[Held]) -> Result<Node, Misfit> {
     Ok(Node::Join(Join { pieces, length, inner: product(&shape[axis + 1..]) }))
 }
 
-/// The most numbers that are looked through for scales in the wrong place.
-const MOST: u64 = 1 << 22;
+/// The most numbers that are looked through for scales in the wrong place, and the most comparisons of two.
+const MOST: (u64, u64) = (1 << 22, 1 << 30);
 
 /// `rank 2 holds scale row 0, expected row 1` for each rank of the candidate that holds scales of the reference, but of
 /// other rows or columns than it should.
 pub(crate) fn misplaced(reference: &Whole<'_>, candidate: &Whole<'_>) -> Vec<String> {
     let shape = &reference.shape;
-    if reference.len() > MOST || reference.is_empty() || shape.len() < 2 || shape != &candidate.shape {
+    if reference.len() > MOST.0 || reference.is_empty() || shape.len() < 2 || shape != &candidate.shape {
         return Vec::new();
     }
     let mut whole = vec![0.0; reference.len() as usize];
@@ -179,7 +185,11 @@ pub(crate) fn misplaced(reference: &Whole<'_>, candidate: &Whole<'_>) -> Vec<Str
             return None;
         }
         (0..shape.len()).rev().take(2).rev().find_map(|axis| {
-            let elsewhere = (0..=shape[axis].checked_sub(part.shape[axis])?).filter(|from| {
+            let last = shape[axis].checked_sub(part.shape[axis])?;
+            if last.saturating_mul(part.len()) > MOST.1 {
+                return None;
+            }
+            let elsewhere = (0..=last).filter(|from| {
                 let mut at = at.clone();
                 at[axis] = *from;
                 holds(&at)
@@ -212,3 +222,6 @@ fn same_box(whole: &[f64], shape: &[u64], at: &[u64], own: &[f64], size: &[u64])
         whole[from as usize..from as usize + width].iter().zip(own).all(|(a, b)| a.to_bits() == b.to_bits())
     })
 }
+
+#[cfg(test)]
+mod tests;

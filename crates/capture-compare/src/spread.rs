@@ -10,7 +10,7 @@ pub use task::{fetch, list, work};
 use crate::{
     compare::Comparison,
     layouts::{Layouts, LayoutsError},
-    options::Options,
+    options::{Options, PairBy},
     outcome::Outcome,
     report::Report,
     run::{Access, Catalogue, Key, Run},
@@ -57,6 +57,8 @@ pub struct Plan {
     pub layouts: Vec<(PathBuf, String)>,
     /// See [`Options`].
     pub fail_on_nan: bool,
+    /// See [`Options`]; by inputs nothing can be paired, as the driver reads no tensors.
+    pub pair: PairBy,
     /// See [`Options`].
     pub details: bool,
     /// Whether files are mapped.
@@ -130,8 +132,8 @@ impl Plan {
     }
 
     fn comparison<'r>(&self, runs: &'r [Run], layouts: &'r Layouts) -> Comparison<'r> {
-        let Self { fail_on_nan, details, .. } = *self;
-        let options = Options { fail_on_nan, details, noise: runs.get(2), ..Options::default() };
+        let Self { fail_on_nan, pair, details, .. } = *self;
+        let options = Options { fail_on_nan, pair, details, noise: runs.get(2), ..Options::default() };
         Comparison::new(&runs[0], &runs[1], layouts, options)
     }
 }

@@ -9,10 +9,11 @@ use crate::{
     index::{Firing, Group, Index},
     layouts::{Layouts, Side},
     misfit::Misfit,
-    pairing::{groups, said},
     part::Part,
+    placing::{groups, said},
     rearrange::rearrange,
     scale,
+    sort::sorted,
     transform::{Dequant, Scheme, Transform},
 };
 use capture_core::{Placements, Sharding};
@@ -63,6 +64,11 @@ impl<'r> Taps<'_, 'r> {
                 let part = member.part.clone();
                 let made = match transform {
                     Transform::Dequant(words) => dequantised(part, words, *entry, origins.get(m).copied()),
+                    Transform::SortRowsBy(tap) => {
+                        let by = self.operand(tap, *entry).map_err(Wrong::from);
+                        by.and_then(|(by, _)| sorted(&part, &by, transform).map_err(Wrong::Misfit))
+                    }
+                    Transform::SetRows => sorted(&part, &part, transform).map_err(Wrong::Misfit),
                     other => rearrange(part, other).map_err(Wrong::Misfit),
                 };
                 member.part = made.map_err(|wrong| wrong.of(rank))?;
@@ -149,6 +155,7 @@ impl<'r> Taps<'_, 'r> {
                 );
                 return Err(Fault::Layout(text));
             }
+            // What is sorted by a tap is sorted by it as recorded: `rearrange` leaves its own order alone.
             part = rearrange(part, transform).map_err(|misfit| of_rank(rank, &misfit))?;
         }
         Ok((part, transforms.contains(&Transform::Unswizzle)))

@@ -23,6 +23,10 @@ pub enum Transform {
     Unswizzle,
     /// `dequant(…)`: codes multiplied by their scales.
     Dequant(Dequant),
+    /// `sort_rows_by(TAP)`: each row in the order of the numbers at the same place in another tap.
+    SortRowsBy(String),
+    /// `set_rows`: each row in ascending order, so that its own does not count.
+    SetRows,
 }
 
 /// How codes and scales make numbers. Names of taps may hold `*` and `?`, which stand for what those of `match` matched.
@@ -90,6 +94,7 @@ impl Transform {
                 zero: d.zero.as_deref().map(&name),
                 g_idx: d.g_idx.as_deref().map(&name),
             }),
+            Self::SortRowsBy(tap) => Self::SortRowsBy(name(tap)),
             other => other.clone(),
         }
     }
@@ -107,6 +112,8 @@ impl fmt::Display for Transform {
             }
             Self::Unswizzle => f.write_str("unswizzle(128x4)"),
             Self::Dequant(dequant) => dequant.fmt(f),
+            Self::SortRowsBy(tap) => write!(f, "sort_rows_by({tap})"),
+            Self::SetRows => f.write_str("set_rows"),
         }
     }
 }

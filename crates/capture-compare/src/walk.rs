@@ -6,6 +6,8 @@
 //! of earlier layers is `SUSPECT`.
 
 use crate::{
+    float::Float,
+    noise::is_nothing,
     options::Options,
     outcome::{Measurement, Outcome},
     report::Row,
@@ -26,12 +28,18 @@ pub struct Decided {
     pub variant: Option<usize>,
     /// Noise of the taps before, relative.
     pub inherited: Option<f64>,
+    /// Whether it is among the first rows that differ, for which every explanation is looked for.
+    pub searched: bool,
 }
+
+/// How many rows that differ are searched for every explanation.
+const SEARCHED: usize = 32;
 
 /// Decides all outcomes, which are in capture order.
 pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided>, Vec<FileError>) {
     let (mut decided, mut errors) = (Vec::new(), Vec::<FileError>::new());
     let mut walk = Walk::default();
+    let mut differing = 0;
     for (pair, outcome) in outcomes.into_iter().enumerate() {
         let (row, variant, inherited) = match outcome {
             Outcome::Unreadable(error) => {
@@ -40,10 +48,16 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
                 }
                 continue;
             }
-            Outcome::Settled(row) => (*row, None, None),
+            Outcome::Settled(row) => {
+                let inherited = walk.noise.get(&row.group).copied();
+                (*row, None, inherited)
+            }
             Outcome::Measured(measurement) => walk.decide(*measurement, options),
         };
-        decided.push(Decided { pair, row, variant, inherited });
+        let differs = matches!(row.verdict, Some(Verdict::Different | Verdict::Layout));
+        differing += usize::from(differs);
+        let searched = differs && differing <= SEARCHED;
+        decided.push(Decided { pair, row, variant, inherited, searched });
     }
     (decided, errors)
 }
@@ -52,14 +66,17 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
 struct Walk {
     /// E by group.
     noise: HashMap<Option<String>, f64>,
+    /// E by group and tap of partial sums as it was before them: what they are off by is part of the reduction.
+    before_partials: HashMap<(Option<String>, String), Option<f64>>,
     layers: Layers,
 }
 
 impl Walk {
     /// The worst of the variants makes the row.
     fn decide(&mut self, found: Measurement, options: Options<'_>) -> (Row, Option<usize>, Option<f64>) {
-        let Measurement { mut row, variants, floor } = found;
-        let inherited = floor.or_else(|| self.noise.get(&row.group).copied());
+        let Measurement { mut row, variants, floor, partials } = found;
+        let float = variants.first().and_then(|variant| variant.measured.statistics.float);
+        let inherited = floor.or_else(|| self.inherited(&row, partials, float));
         let severity = |d: &Decision| (d.verdict, d.test.as_ref().map_or(0.0, |t| t.severity));
         let mut worst: Option<(usize, Decision)> = None;
         let mut ranks = Vec::new();
@@ -96,6 +113,18 @@ impl Walk {
             row.ranks = ranks;
         }
         (row, Some(variant), inherited)
+    }
+}
+
+impl Walk {
+    /// The noise before a row: of a result that stands beside its partial sums, that before those, as far as it is none.
+    fn inherited(&mut self, row: &Row, partials: Option<String>, float: Option<Float>) -> Option<f64> {
+        let now = self.noise.get(&row.group).copied();
+        if row.placement.as_deref().is_some_and(|placement| placement.contains('P')) {
+            self.before_partials.insert((row.group.clone(), row.tap.clone()), now);
+        }
+        let before = partials.and_then(|tap| *self.before_partials.get(&(row.group.clone(), tap))?);
+        before.filter(|before| float.is_some_and(|float| is_nothing(*before, float))).or(now)
     }
 }
 

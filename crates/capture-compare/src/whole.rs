@@ -2,6 +2,11 @@
 //! by flat index in C order, a run of neighbouring numbers at a time, so that a comparison needs memory for a chunk
 //! only.
 
+mod joined;
+mod rows;
+
+pub use rows::Rows;
+
 pub(crate) use crate::part::product;
 
 use crate::part::Part;
@@ -23,6 +28,8 @@ pub enum Node {
         /// All of them.
         of: Vec<Node>,
     },
+    /// Some rows of a tensor, in any order.
+    Rows(Rows),
 }
 
 /// Pieces along one axis of a tensor of shape `[…, length, …]`.
@@ -96,6 +103,7 @@ impl Whole<'_> {
                 Node::Sum(_) => true,
                 Node::Join(join) => join.pieces.iter().any(|p| any(&p.node)),
                 Node::Same { pick, of } => any(&of[*pick]),
+                Node::Rows(rows) => any(&rows.node),
             }
         }
         any(&self.root)
@@ -153,7 +161,7 @@ impl Whole<'_> {
             match leaf {
                 Node::Sum(_) => self.read_leaf(leaf, from, &mut out[at..next], f64::abs),
                 Node::Part(part) => self.parts[*part].read_terms(from, &mut out[at..next]),
-                Node::Join(_) | Node::Same { .. } => {}
+                Node::Join(_) | Node::Same { .. } | Node::Rows(_) => {}
             }
             at = next;
         });
@@ -178,7 +186,7 @@ impl Whole<'_> {
                     out.iter_mut().zip(&term).for_each(|(sum, x)| *sum += x);
                 }
             }
-            Node::Join(_) | Node::Same { .. } => unreachable!("walk resolves these"),
+            Node::Join(_) | Node::Same { .. } | Node::Rows(_) => unreachable!("walk resolves these"),
         }
     }
 
@@ -209,7 +217,7 @@ impl Whole<'_> {
             walk(node, index, index + 1, &mut |leaf, from, _| match leaf {
                 Node::Part(part) => all.push(*part),
                 Node::Sum(terms) => terms.iter().for_each(|term| leaves(term, from, all)),
-                Node::Join(_) | Node::Same { .. } => {}
+                Node::Join(_) | Node::Same { .. } | Node::Rows(_) => {}
             });
         }
         let mut all = Vec::new();
@@ -224,6 +232,7 @@ impl Whole<'_> {
             Node::Part(part) => vec![*part],
             Node::Sum(of) | Node::Same { of, .. } => of.iter().flat_map(Self::parts_of).collect(),
             Node::Join(join) => join.pieces.iter().flat_map(|p| Self::parts_of(&p.node)).collect(),
+            Node::Rows(rows) => Self::parts_of(&rows.node),
         }
     }
 
@@ -236,6 +245,7 @@ impl Whole<'_> {
                 Node::Sum(of) => of.iter().for_each(|node| walk(node, all)),
                 Node::Same { pick, of } => walk(&of[*pick], all),
                 Node::Join(join) => join.pieces.iter().for_each(|piece| walk(&piece.node, all)),
+                Node::Rows(rows) => walk(&rows.node, all),
             }
         }
         let mut all = Vec::new();
@@ -277,6 +287,10 @@ fn alternatives(node: &Node) -> Vec<Node> {
     };
     match node {
         Node::Part(_) => Vec::new(),
+        Node::Rows(rows) => {
+            let others = alternatives(&rows.node).into_iter();
+            others.map(|node| Node::Rows(rows.clone().with(|_| node))).collect()
+        }
         Node::Sum(of) => within(of, &|_, of| Node::Sum(of)),
         Node::Same { pick, of } => {
             let others = (0..of.len()).filter(|i| i != pick);
@@ -302,6 +316,7 @@ fn walk<'n>(node: &'n Node, mut from: u64, to: u64, visit: &mut dyn FnMut(&'n No
             }
         }
         Node::Same { pick, of } => walk(&of[*pick], from, to, visit),
+        Node::Rows(rows) => rows.walk(from, to, visit),
         Node::Join(join) => {
             let stride = join.length * join.inner;
             while from < to {

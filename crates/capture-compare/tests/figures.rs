@@ -112,8 +112,14 @@ fn case() -> impl Strategy<Value = Case> {
                 places.sort_unstable();
                 places.windows(2).map(|w| w[1] - w[0]).collect()
             });
-            let r = numbers.iter().map(|(r, _)| *r).collect();
-            let c = numbers.iter().map(|(r, c)| c.unwrap_or(*r)).collect();
+            let mut r: Vec<f32> = numbers.iter().map(|(r, _)| *r).collect();
+            let mut c: Vec<f32> = numbers.iter().map(|(r, c)| c.unwrap_or(*r)).collect();
+            // Some rows repeat the first one.
+            let row = width(&shape);
+            for from in (row..r.len()).step_by(row).filter(|from| from / row % 3 == 1) {
+                r.copy_within(..row, from);
+                c.copy_within(..row, from);
+            }
             Case { shape, axis, cuts, r, c }
         })
 }
@@ -159,6 +165,16 @@ proptest! {
             prop_assert!(close(rel_l2, expected.rel_l2), "{} {}", rel_l2, expected.rel_l2);
         }
     }
+}
+
+/// A row that repeats one before it is no evidence of its own, but the rank that holds it is off nonetheless.
+#[test]
+#[ignore = "errors of repeated rows are not yet counted for the rank that holds them"]
+fn a_rank_whose_rows_repeat_those_of_another_is_off_too() {
+    let r: Vec<f32> = (0..32u16).map(|j| f32::from(j % 16 + 1)).collect();
+    let c: Vec<f32> = r.iter().map(|x| x * 1.25).collect();
+    let found = check(&Case { shape: vec![2, 16], axis: 0, cuts: [vec![2], vec![1, 1]], r, c });
+    assert_eq!(found.parts[0], found.parts[1]);
 }
 
 /// The integer line of f32 by its bits, +0 and -0 at 0.

@@ -103,6 +103,128 @@ fn what_nobody_placed_is_described() {
     expect(&found[1], Some(Verdict::Missing), &[0], text);
 }
 
+/// The texts of a row, and what it is.
+#[track_caller]
+fn summed(mesh: &str, tensors: &[Tensor], verdict: Option<Verdict>, ranks: &[u32], text: &str) -> Row {
+    let mut rows = rows(mesh, tensors);
+    let out = rows.remove(1);
+    expect(&out, verdict, ranks, text);
+    out
+}
+
+fn inputs(of: &[&[f32]]) -> Vec<Tensor> {
+    let n = of[0].len() as u64;
+    of.iter().zip(0..).map(|(x, rank)| Tensor::bf16(rank, "ar.in", &[1, n], x).placed("P")).collect()
+}
+
+fn outputs(of: &[&[f32]], placement: &'static str) -> Vec<Tensor> {
+    let n = of[0].len() as u64;
+    of.iter().zip(0..).map(|(x, rank)| Tensor::bf16(rank, "ar.out", &[1, n], x).placed(placement)).collect()
+}
+
+/// U11: rank 1 left its own input in 16 bytes.
+#[test]
+fn an_all_reduce_that_left_a_chunk_out_is_found_on_its_rank() {
+    let a: Vec<f32> = (0..32).map(|i| 1.0 + i as f32).collect();
+    // Two of the numbers are so small that a sum without them is within rounding.
+    let a: Vec<f32> =
+        a.iter().enumerate().map(|(i, x)| if i == 8 || i == 11 { x / 65536.0 } else { *x }).collect();
+    let b: Vec<f32> = (0..32).map(|i| 100.0 - i as f32).collect();
+    let sum: Vec<f32> = a.iter().zip(&b).map(|(a, b)| half::bf16::from_f32(a + b).to_f32()).collect();
+    let torn = |own: &[f32]| [&sum[..8], &own[8..16], &sum[16..]].concat();
+    let text = |rank: u32| {
+        format!(
+            "replicas differ: the others hold what rank {} does; rank {rank}: elements 8–15 are not the sum of \
+             \"ar.in\"; rank {rank}'s output there is its own input: not reduced",
+            1 - rank
+        )
+    };
+    let of = |out: &[&[f32]]| [inputs(&[&a, &b]), outputs(out, "R")].concat();
+    let bad = torn(&b);
+    let row = summed("tp=2", &of(&[&sum, &bad]), Some(Verdict::Different), &[1], &text(1));
+    let worst = row.worst.unwrap();
+    assert_eq!(
+        (worst.rank, worst.index[1] / 8, row.test.unwrap().name.as_ref()),
+        (Some(1), 1, "running bound")
+    );
+    // The lower rank is not right by being lower.
+    let mut small = b.clone();
+    small[8..16].copy_from_slice(&[1e-5, 2.0, 3.0, 1e-5, 4.0, 5.0, 6.0, 7.0]);
+    let sum: Vec<f32> = a.iter().zip(&small).map(|(a, b)| half::bf16::from_f32(a + b).to_f32()).collect();
+    let bad = [&sum[..8], &a[8..16], &sum[16..]].concat();
+    let tensors = [inputs(&[&a, &small]), outputs(&[&bad, &sum], "R")].concat();
+    let row = rows("tp=2", &tensors).remove(1);
+    assert_eq!((row.verdict, row.ranks.as_slice()), (Some(Verdict::Different), &[0][..]), "{row:#?}");
+    // Nothing was reduced at all.
+    let row = rows("tp=2", &of(&[&a, &b])).remove(1);
+    assert_eq!(row.ranks, [0, 1]);
+    // Both are wrong alike.
+    let row = rows("tp=2", &of(&[&bad, &bad])).remove(1);
+    assert_eq!((row.verdict, row.ranks.as_slice()), (Some(Verdict::Different), &[0, 1][..]));
+}
+
+#[test]
+fn a_reduction_adds_up_but_for_rounding() {
+    let (a, b): (&[f32], &[f32]) = (&[1.0, 2.0, 3.0, 4.0], &[0.5, -2.0, 1.0, 0.0078125]);
+    let (sum, half): (&[f32], &[f32]) = (&[1.5, 0.0, 4.0, 4.0], &[1.5, 0.0]);
+    let of = |out: Vec<Tensor>| [inputs(&[a, b]), out].concat();
+    summed("tp=2", &of(outputs(&[sum, sum], "R")), Some(Verdict::Identical), &[], "the sum of \"ar.in\"");
+    // A reduce-scatter.
+    let text = "slices join to [1, 4]; the sum of \"ar.in\"";
+    summed("tp=2", &of(outputs(&[half, &sum[2..]], "S(1)")), Some(Verdict::Rounding), &[], text);
+    let text = "slices join to [1, 4]; rank 1: element 3 are not the sum of \"ar.in\"";
+    let wrong = outputs(&[half, &[4.0, 9.0]], "S(1)");
+    summed("tp=2", &of(wrong), Some(Verdict::Different), &[1], &text.replace("are", "is"));
+    // Another tensor of the same shape, such as one after a norm.
+    let other: &[f32] = &[-0.3, 0.7, 0.2, -0.9];
+    summed("tp=2", &of(outputs(&[other, other], "R")), Some(Verdict::Identical), &[], "");
+    // Nobody said how it is placed.
+    let unplaced =
+        |of: &[&[f32]]| outputs(of, "R").into_iter().map(|t| Tensor { placement: None, ..t }).collect();
+    let text = "equal on all ranks; the sum of \"ar.in\"";
+    summed("tp=2", &of(unplaced(&[sum, sum])), None, &[], text);
+    let text = "different: sharded or partial?; rank 1: element 0 is not the sum of \"ar.in\"";
+    summed("tp=2", &of(unplaced(&[sum, &[9.0, 0.0, 4.0, 4.0]])), None, &[], text);
+}
+
+#[test]
+fn the_first_number_that_is_not_finite_is_named() {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let of = |rank, tap, x: &[f32]| Tensor::bf16(rank, tap, &[2, 2], x).placed("R");
+    let good = [1.0; 4];
+    let rows = rows(
+        "tp=2",
+        &[
+            of(0, "a", &good),
+            of(1, "a", &good),
+            of(0, "b", &good),
+            of(1, "b", &[1.0, 1.0, nan, nan]),
+            of(0, "mask", &[-inf, 0.0, 0.0, 0.0]),
+            of(1, "mask", &[-inf, 0.0, 0.0, 0.0]),
+            of(0, "c", &[nan, inf, 0.0, 0.0]).step(1),
+            of(1, "c", &[nan, inf, 0.0, 0.0]).step(1),
+        ],
+    );
+    expect(&rows[0], Some(Verdict::Identical), &[], "");
+    let text =
+        "replicas differ: the others hold what rank 0 does; the first NaN: rank 1, at [1, 0], 2 in all";
+    expect(&rows[1], Some(Verdict::Different), &[1], text);
+    let text = "the first -inf (normal in a mask): rank 0, at [0, 0]";
+    expect(&rows[2], Some(Verdict::Identical), &[], text);
+    expect(&rows[3], Some(Verdict::Identical), &[], "the first inf: rank 0, at [0, 1]");
+}
+
+#[test]
+fn a_tap_that_misses_a_step_now_and_then_is_named() {
+    let of = |tap, step| Tensor::f32(0, tap, &[1], &[1.0]).step(step);
+    let all = (0..9).map(|step| of("x", step));
+    let some = (0..9).filter(|step| *step != 4).map(|step| of("y", step));
+    let few = (0..9).step_by(3).map(|step| of("z", step));
+    let rows = rows("tp=1", &all.chain(some).chain(few).collect::<Vec<_>>());
+    let said = |row: &&Row| row.diagnoses.iter().any(|d| d.text == "did not fire in step 4");
+    assert_eq!(rows.iter().filter(said).map(|r| (r.tap.as_str(), r.step)).collect::<Vec<_>>(), [("y", 0)]);
+}
+
 #[test]
 fn nans_are_counted_and_fail_where_asked() {
     let tensors = [Tensor::f32(0, "h", &[3], &[f32::NAN, 1.0, f32::NAN])];

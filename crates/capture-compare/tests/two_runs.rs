@@ -32,8 +32,15 @@ fn check(rows: &[Row], verdict: Verdict, ranks: &[u32], worst: Option<&[u64]>) {
 /// The only diagnosis of the only row.
 #[track_caller]
 fn text(rows: &[Row]) -> &str {
-    assert_eq!((rows.len(), rows[0].diagnoses.len()), (1, 1), "{rows:#?}");
-    &rows[0].diagnoses[0].text
+    let &[text] = texts(rows).as_slice() else { panic!("expected one diagnosis, found {rows:#?}") };
+    text
+}
+
+/// The diagnoses of the only row.
+#[track_caller]
+fn texts(rows: &[Row]) -> Vec<&str> {
+    let [row] = rows else { panic!("expected one row, found {rows:#?}") };
+    row.diagnoses.iter().map(|d| d.text.as_str()).collect()
 }
 
 /// Rows of four numbers, each filled with its own number.
@@ -86,14 +93,18 @@ fn a_skipped_reduction_is_different_and_a_declared_sum_is_not() {
         [Tensor::f32(0, "y", &[2, 2], &[0.5, 2., 1., 4.]), Tensor::f32(1, "y", &[2, 2], &[0.5, 0., 2., 0.])];
     let wrong = rows(&whole, "tp=2", &parts.clone().map(|p| p.placed("R")));
     check(&wrong, Verdict::Different, &[0, 1], Some(&[1, 1]));
-    assert_eq!(text(&wrong), "candidate: rank 1 does not hold what rank 0 does");
+    let sum = "an unreduced partial sum: P would fit";
+    assert_eq!(texts(&wrong), ["candidate: rank 1 does not hold what rank 0 does", sum]);
     let undeclared = rows(&whole, "tp=2", &parts);
     check(&undeclared, Verdict::Layout, &[0, 1], None);
     assert_eq!(undeclared[0].placement.as_deref(), Some("R"));
     assert_eq!(
-        text(&undeclared),
-        "candidate: no placement was given; taken as R, but ranks 0 and 1 differ: is it P? say placement=\"P\" at the \
-         tap or in --layouts (\"R\" where they are meant to be equal)"
+        texts(&undeclared),
+        [
+            "candidate: no placement was given; taken as R, but ranks 0 and 1 differ: is it P? say placement=\"P\" at \
+             the tap or in --layouts (\"R\" where they are meant to be equal)",
+            sum
+        ]
     );
     // The reference's two ranks agree, so that the tap is of replicas, and one is wrong.
     let twins = [0, 1].map(|rank| Tensor::f32(rank, "y", &[2, 2], &[0.5, 2., 1., 4.]));
@@ -127,7 +138,8 @@ fn padding_is_counted_and_never_trimmed_from_the_reference() {
     check(&rows(&whole, "tp=4", &uneven("S(1)")), Verdict::Identical, &[], None);
     let short = rows(&whole, "tp=4", &uneven("S(1, size=11)"));
     check(&short, Verdict::Layout, &[0, 1, 2, 3], None);
-    assert_eq!(text(&short), "reference: dim 1: expected 11, the slices add up to 10");
+    let fits = "the ranks' tensors joined along dim 1 are the reference: S(1) would fit";
+    assert_eq!(texts(&short), ["reference: dim 1: expected 11, the slices add up to 10", fits]);
     // One column less than the reference, undeclared.
     let lost = [0..3, 3..6, 6..9, 9..9];
     let lost: Vec<_> = (0..4).map(|r| shard(r, lost[r as usize].clone(), "S(1)")).collect();

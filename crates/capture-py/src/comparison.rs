@@ -23,6 +23,7 @@ pub(crate) struct Asked {
     run_b: Option<PathBuf>,
     layouts: Option<PathBuf>,
     noise: Option<PathBuf>,
+    pair: String,
     fail_on_nan: bool,
     allow_suspect: bool,
     tap: Option<String>,
@@ -48,14 +49,28 @@ impl Asked {
     }
 
     fn comparison(self) -> PyResult<Comparison> {
-        let Self { run, run_b, layouts, noise, fail_on_nan, allow_suspect, tap, step, engine, mmap } = self;
+        let Self { run, run_b, layouts, noise, pair, fail_on_nan, allow_suspect, tap, step, engine, mmap } =
+            self;
         let parse = |text: String| {
             let step = text.parse();
             step.map_err(|error| PyValueError::new_err(format!("step={text:?}: {error}")))
         };
+        let pair = pair.parse().map_err(|error: String| PyValueError::new_err(format!("pair: {error}")))?;
         let engine = engine.parse().map_err(PyValueError::new_err::<String>)?;
         let (step, reading) = (step.map(parse).transpose()?, Reading { no_mmap: !mmap });
-        Ok(Comparison { run, run_b, layouts, noise, fail_on_nan, allow_suspect, tap, step, engine, reading })
+        Ok(Comparison {
+            run,
+            run_b,
+            layouts,
+            noise,
+            pair,
+            fail_on_nan,
+            allow_suspect,
+            tap,
+            step,
+            engine,
+            reading,
+        })
     }
 }
 
@@ -83,7 +98,10 @@ fn text(compared: &Compared) -> String {
 fn exception(error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::NotFound(_) | Error::Layouts(LayoutsError::Line { .. }) => PyValueError::new_err(text),
+        Error::NotFound(_)
+        | Error::NoAlignment
+        | Error::RayNeedsNumberedSteps
+        | Error::Layouts(LayoutsError::Line { .. }) => PyValueError::new_err(text),
         _ => PyOSError::new_err(text),
     }
 }

@@ -58,7 +58,7 @@ function mapOf(row, detail) {
   // Bottom up, as it is turned round.
   const left = make("span", { class: "rows" }, ...axis("rows", "rows", of).reverse());
   const figure = make("figure", {}, make("div", { class: "errors" }, left, canvas, make("span", { class: "columns" }, ...axis("columns", "columns", columns))), caption);
-  canvas.style.height = `${Math.min(260, Math.max(28, down * 13))}px`;
+  canvas.style.height = `${down === 1 ? 28 : Math.min(260, Math.max(120, down * 13))}px`;
   return [make("h3", {}, hasUnits ? "Error map, rounding units" : "Error map, differences"), figure];
 }
 

@@ -40,7 +40,7 @@ function panelOf(row, among) {
     row.call ? make("span", {}, `call ${row.call}`) : "",
     row.group ? make("span", {}, row.group) : "",
     row === first ? make("strong", {}, "the first divergence") : "");
-  return [head, where, amongOf(row, among), ...findingsOf(row), factsOf(row), ...ranksOf(row), ...detailOf(row)];
+  return [head, where, amongOf(row, among), ...findingsOf(row), factsOf(row), ...ranksOf(row), ...detailOf(row), ...figuresOf(row), ...sidesOf(row)];
 }
 
 /** The other rows of the cell. */
@@ -52,31 +52,44 @@ function amongOf(row, among) {
 
 const FROM = { capture: "said at the tap", layouts: "said in the layouts file", inferred: "guessed from the shapes" };
 
+/** Names and values as a list; what has no value is left out. */
+function listOf(facts) {
+  const items = facts.filter(([, value]) => value).map(([name, value, wide]) => make("div", { class: wide }, make("dt", {}, name), make("dd", {}, value)));
+  return make("dl", { class: "facts" }, ...items);
+}
+
+/** What the verdict is of. */
 function factsOf(row) {
   const detail = row.detail;
   const dtypes = detail ? [...new Set(detail.sides.map((side) => side.dtype))].join(" → ") : "";
-  const test = row.test && row.test.name ? `${row.test.name}, ${short(row.test.severity)} × its limit` : "";
-  const facts = [
-    ["placement", row.placement && `${row.placement}${row.placement_from ? `, ${FROM[row.placement_from] ?? row.placement_from}` : ""}`, "wide"],
-    ["decided by", test],
-    ["ranks", row.ranks.length ? ranges(row.ranks) : ""],
+  const from = row.placement_from ? `, ${FROM[row.placement_from] ?? row.placement_from}` : "";
+  return listOf([
+    ["placement", row.placement && row.placement + from, "wide"],
+    ["decided by", row.test && `${row.test.name}, ${short(row.test.severity)} × its limit`],
+    ["largest error, units", short(row.max_units)],
+    ["ranks", ranges(row.ranks)],
     ["shape", detail && `[${detail.shape.join(", ")}]`],
     ["dtype", dtypes],
-    ["numbers compared", row.n ? whole(row.n) : ""],
     ["padding left out", row.padded ? plural(row.padded, "slice") : ""],
-    ["largest error, units", short(row.max_units)],
+  ]);
+}
+
+/** All its figures. */
+function figuresOf(row) {
+  const digits = (x, n) => (x === null ? "" : String(Number(x.toPrecision(n))));
+  const figures = listOf([
     ["largest row rms, units", short(row.row_units)],
     ["noise before, units", short(row.inherited_units)],
     ["largest error", short(row.max_abs)],
-    ["largest error, ulp", row.max_ulp === null ? "" : short(row.max_ulp)],
+    ["largest error, ulp", short(row.max_ulp)],
     ["relative L2", short(row.rel_l2)],
-    ["cosine", row.cosine === null ? "" : String(Number(row.cosine.toPrecision(8)))],
-    ["slope", row.slope === null ? "" : String(Number(row.slope.toPrecision(6)))],
+    ["cosine", digits(row.cosine, 8)],
+    ["slope", digits(row.slope, 6)],
+    ["numbers compared", row.n ? whole(row.n) : ""],
     ["NaN on one side", row.nan ? whole(row.nan) : ""],
     ["NaN on both sides", row.both_nan ? whole(row.both_nan) : ""],
-  ];
-  const items = facts.filter(([, value]) => value).map(([name, value, wide]) => make("div", { class: wide }, make("dt", {}, name), make("dd", {}, value)));
-  return make("dl", { class: "facts" }, ...items);
+  ]);
+  return figures.children.length ? [make("h3", {}, "Figures"), figures] : [];
 }
 
 function findingsOf(row) {
@@ -126,5 +139,7 @@ function detailOf(row) {
     const why = row.n && data.left_out ? "Statistics, map and elements of this row were left out for lack of room; tpcapture report --tap has them." : "";
     return why ? [make("p", { class: "quiet", style: "margin-top: 1rem" }, why)] : [];
   }
-  return [...mapOf(row, detail), ...worstElements(row, detail), ...histogramOf(detail), ...statisticsOf(detail)];
+  return [...mapOf(row, detail), ...worstElements(row, detail)];
 }
+
+const sidesOf = (row) => (row.detail ? [...histogramOf(row.detail), ...statisticsOf(row.detail)] : []);

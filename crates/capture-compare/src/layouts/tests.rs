@@ -1,6 +1,10 @@
 use super::{rename::fill, *};
 use crate::float::BF16;
 
+fn unmatched(layouts: &Layouts, taps: &[&str]) -> Vec<String> {
+    layouts.unmatched(&taps.iter().map(|tap| (*tap).to_owned()).collect::<Vec<_>>())
+}
+
 #[test]
 fn the_first_match_wins() {
     let layouts = Layouts::parse(
@@ -26,9 +30,9 @@ fn the_first_match_wins() {
     assert_eq!(layouts.of("x").unwrap().rows, Some(Rows::Number(5)));
     assert_eq!(layouts.renamed("model.decoder.3.q"), "model.layers.3.q");
     assert_eq!(layouts.renamed("other"), "other");
-    assert_eq!(layouts.unmatched(["layers.0.qkv", "x"]), [""; 0]);
-    assert_eq!(layouts.unmatched(["layers.0.q", "x"]), ["*.qkv"]);
-    assert_eq!(layouts.unmatched([]), ["*.qkv", "*"]);
+    assert_eq!(unmatched(&layouts, &["layers.0.qkv", "x"]), [""; 0]);
+    assert_eq!(unmatched(&layouts, &["layers.0.q", "x"]), [r#"match "*.qkv""#]);
+    assert_eq!(unmatched(&layouts, &[]), [r#"match "*.qkv""#, r#"match "*""#]);
 }
 
 #[test]
@@ -54,8 +58,6 @@ fn errors_name_the_line_and_what_was_expected() {
         3,
         "placement \"S(x)\", column 2: expected a number",
     );
-    check_error("\n[[join]]\nof = [\"q\"]\n", 2, "[[join]] is not supported yet; [[tap]] and [rename] are");
-    check_error("[align]\nby = \"ids\"\n", 1, "[align] is not supported yet; [[tap]] and [rename] are");
     check_error(
         "[[tap]]\nmatch = \"*\"\nrows = -1\n",
         3,
@@ -111,10 +113,11 @@ fn every_example_of_the_page_is_a_layouts_file() {
     let page = include_str!("../../../../docs/layouts.md");
     let examples: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 10);
+    assert_eq!(examples.len(), 13);
     for example in examples {
         let layouts = Layouts::parse(example).unwrap();
-        assert!(!layouts.taps.is_empty() || !layouts.renames.is_empty(), "{example}");
+        let tables = layouts.taps.len() + layouts.renames.len() + layouts.joins.len() + layouts.align.len();
+        assert!(tables > 0, "{example}");
     }
 }
 
@@ -123,4 +126,71 @@ fn a_missing_file_is_said_so() {
     let error = Layouts::read(Path::new("no/such.toml")).unwrap_err().to_string();
     assert!(error.starts_with("cannot read layouts file: No such file"), "{error}");
     assert!(error.ends_with(": no/such.toml"), "{error}");
+}
+
+#[test]
+fn parts_are_told_by_what_the_wildcards_stand_for() {
+    let text =
+        "[[join]]\nof = [\"*.q\", \"*.k\"]\ninto = \"*.qk\"\ndim = -1\n[align]\nby = \"ids, positions\"\n";
+    let layouts = Layouts::parse(text).unwrap();
+    let [join] = layouts.joins() else { panic!("expected one join") };
+    assert_eq!((join.len(), join.dim), (2, -1));
+    assert_eq!(join.part("layers.3.k"), Some((1, vec!["layers.3"])));
+    assert_eq!(join.part("layers.3.v"), None);
+    assert_eq!((join.whole(&["layers.3"]), join.name(0, &["x"])), ("layers.3.qk".into(), "x.q".into()));
+    assert_eq!(layouts.align(), ["ids", "positions"]);
+    assert_eq!(unmatched(&layouts, &["a.k"]), [""; 0]);
+    assert_eq!(unmatched(&layouts, &["a"]), ["join of *.q, *.k into *.qk"]);
+}
+
+#[test]
+fn joins_and_alignments_that_cannot_be_are_refused() {
+    let join = |of: &str, into: &str, dim: &str| format!("[[join]]\nof = {of}\ninto = {into}\ndim = {dim}\n");
+    let good = join(r#"["*.q", "*.k"]"#, r#""*.qk""#, "1");
+    for (of, into, dim, line, reason) in [
+        (r#"["*.q"]"#, r#""*.qk""#, "1", 2, "of: expected two taps or more, found 1"),
+        (
+            r#"["*.q", "k"]"#,
+            r#""*.qk""#,
+            "1",
+            2,
+            r#"of: expected as many wildcards as into has, 1, found 0 in "k""#,
+        ),
+        (r#"["*.q", "*.q"]"#, r#""*.qk""#, "1", 2, r#"of: expected each tap once, found "*.q" again"#),
+        (
+            r#"["*.qk", "*.k"]"#,
+            r#""*.qk""#,
+            "1",
+            2,
+            r#"of: expected taps as recorded, found "*.qk", which is joined"#,
+        ),
+        (
+            r#"["a", "b"]"#,
+            r#""{a,b}""#,
+            "1",
+            3,
+            r#"into: expected a tap name, perhaps with * and ?, found "{a,b}""#,
+        ),
+        (r#"["a", "b"]"#, r#""""#, "1", 3, r#"into: expected a tap name, perhaps with * and ?, found """#),
+        (
+            r#"["a", "b"]"#,
+            r#""ab""#,
+            "9999999999",
+            4,
+            "dim: expected a dim such as 1 or -1, found 9999999999",
+        ),
+    ] {
+        check_error(&join(of, into, dim), line, reason);
+    }
+    check_error(&format!("{good}{good}"), 7, r#"into: expected each tap once, found "*.qk" again"#);
+    check_error(
+        "[align]\nby = \"ids,\"\n",
+        2,
+        r#"by: expected different tap names with commas between, found """#,
+    );
+    check_error(
+        "[align]\nby = \"*\"\n",
+        2,
+        r#"by: expected different tap names with commas between, found "*""#,
+    );
 }

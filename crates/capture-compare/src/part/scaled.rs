@@ -70,16 +70,19 @@ impl Blocks {
         }
     }
 
-    /// Where the block of `at` ends, if not before `end`.
-    fn end(&self, at: u64, end: u64) -> u64 {
+    /// Where `n` blocks from that of `at` on end, if not before `end`.
+    fn stretch(&self, at: u64, n: u64, end: u64) -> u64 {
         match self {
             Self::Even { length, lost } => {
-                ((at + lost) / length + 1).saturating_mul(*length).min(end + lost) - lost
+                ((at + lost) / length + n).saturating_mul(*length).min(end + lost) - lost
             }
             Self::Table(_) => at + 1,
         }
     }
 }
+
+/// Scales of a row read at once.
+const AT_ONCE: usize = 16;
 
 impl Scaled<'_> {
     /// The format whose roundoff a step of the codes is; the scales give it the exponents of fp32.
@@ -107,18 +110,18 @@ impl Scaled<'_> {
 
     /// Calls `apply(numbers, scale, zero, factor)` for each stretch of `out` that shares a scale.
     fn blocks(&self, from: u64, out: &mut [f64], mut apply: impl FnMut(&mut [f64], f64, f64, f64)) {
-        let (mut scales, mut zeros) = (Vec::new(), Vec::new());
+        let (mut scales, mut zeros) = ([0.0; AT_ONCE], [0.0; AT_ONCE]);
         let mut done = 0;
         while done < out.len() {
             let at = from + done as u64;
             let (row, first) = (at / self.columns.0, at % self.columns.0);
             let end = self.columns.0.min(first + (out.len() - done) as u64);
+            let end = self.by_column.stretch(first, AT_ONCE as u64, end);
             let (matrix, row) = (row / self.rows.0, row % self.rows.0);
-            // All scales of the row at once.
             let line = (matrix * self.rows.1 + self.by_row.of(row)) * self.columns.1;
             let (low, high) = (self.by_column.of(first), self.by_column.of(end - 1));
-            scales.resize((high - low + 1) as usize, 0.0);
-            self.scale.read(line + low, &mut scales);
+            let scales = &mut scales[..=(high - low) as usize];
+            self.scale.read(line + low, scales);
             let factor = match &self.global {
                 Global::One => 1.0,
                 Global::Times(all) => all[(matrix as usize).min(all.len() - 1)],
@@ -129,13 +132,12 @@ impl Scaled<'_> {
                 }
             };
             if let Zero::Each { of, .. } = &self.zero {
-                zeros.resize(scales.len(), 0.0);
-                of.read(line + low, &mut zeros);
+                of.read(line + low, &mut zeros[..scales.len()]);
             }
             let mut column = first;
             while column < end {
                 let block = self.by_column.of(column);
-                let next = self.by_column.end(column, end);
+                let next = self.by_column.stretch(column, 1, end);
                 let n = (next - column) as usize;
                 let zero = match &self.zero {
                     Zero::Fixed(zero) => *zero,

@@ -8,6 +8,9 @@ impl FromStr for Transform {
 
     fn from_str(text: &str) -> Result<Self, TransformError> {
         let mut parser = Parser { text, at: 0 };
+        if parser.eat("set_rows") {
+            return if parser.rest().is_empty() { Ok(Self::SetRows) } else { parser.expected("the end") };
+        }
         let transform = parser.transform()?;
         parser.require(")", "\",\" or \")\"")?;
         if parser.rest().is_empty() { Ok(transform) } else { parser.expected("the end") }
@@ -42,7 +45,10 @@ impl Parser<'_> {
         if self.eat("dequant(") {
             return self.dequant().map(Transform::Dequant);
         }
-        self.expected("crop(, transpose(, reshape(, unswizzle(128x4) or dequant(")
+        if self.eat("sort_rows_by(") {
+            return self.tap().map(Transform::SortRowsBy);
+        }
+        self.expected("crop(, transpose(, reshape(, unswizzle(128x4), dequant(, sort_rows_by( or set_rows")
     }
 
     fn reshape(&mut self) -> Result<Transform, TransformError> {
@@ -228,6 +234,8 @@ mod tests {
         check("unswizzle( 128x4 )", "unswizzle(128x4)");
         check("dequant(nvfp4,global=g,scale=*.s )", "dequant(nvfp4, scale=*.s, global=g)");
         check("dequant(nvfp4, scale=s, global=1/g)", "dequant(nvfp4, scale=s, global=1/g)");
+        check("sort_rows_by( *.idx )", "sort_rows_by(*.idx)");
+        check(" set_rows ", "set_rows");
         check("dequant(mxfp8,scale=s)", "dequant(mxfp8, scale=s)");
         check("dequant(fp8-block, scale=s)", "dequant(fp8-block, scale=s, block=[128,128])");
         check("dequant(fp8-block, block=[64, 32], scale=s)", "dequant(fp8-block, scale=s, block=[64,32])");
@@ -239,7 +247,13 @@ mod tests {
 
     #[test]
     fn errors_point_at_the_column() {
-        check_error("", 0, "crop(, transpose(, reshape(, unswizzle(128x4) or dequant(");
+        check_error(
+            "",
+            0,
+            "crop(, transpose(, reshape(, unswizzle(128x4), dequant(, sort_rows_by( or set_rows",
+        );
+        check_error("sort_rows_by()", 13, "a tap name");
+        check_error("set_rows()", 8, "the end");
         check_error("crop(0)", 6, "\",\" and a size");
         check_error("crop(99999999999, 1)", 5, "a tensor dimension");
         check_error("crop(0, 99999999999999999999)", 8, "a number");

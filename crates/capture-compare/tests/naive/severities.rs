@@ -8,20 +8,40 @@ impl Statistics {
     pub(crate) fn severities(&self, inherited: Option<f64>) -> Vec<(&'static str, f64)> {
         let rows = self.rows.len();
         let groups = self.groups.iter().map(|lines| outlier(lines, 3.5, 7.0)).fold(0.0, f64::max);
-        vec![
+        let all = vec![
             ("element", self.near_largest / reach(&self.near_elements, self.k, 14.0, 5.0)),
             ("element-2", self.elements[0] / reach(&self.elements, self.k, 20.0, 6.0)),
             ("chunk", self.chunk()),
             ("row", if rows >= 3 { outlier(&self.rows, 4.5, 14.0) } else { 0.0 }),
             ("column", if rows >= 4 { outlier(&self.columns, 4.5, 14.0) } else { 0.0 }),
             ("block", outlier(&self.blocks, 4.5, 14.0)),
-            ("groups", if rows >= 4 { groups } else { groups / 1.5 }),
+            (
+                "groups",
+                if rows >= 4 {
+                    groups
+                } else {
+                    (groups / 1.5).min(if rows == 1 { 0.9 } else { f64::INFINITY })
+                },
+            ),
             ("row slope", self.row_slope(inherited)),
             ("slope", self.slope(inherited)),
             ("common", self.common()),
             ("level", self.level(inherited)),
             ("direct row", self.direct_row(inherited)),
-        ]
+        ];
+        let few = |test: &str, severity| if test == "direct row" { severity } else { self.of_few(severity) };
+        all.into_iter().map(|(test, severity)| (test, few(test, severity))).collect()
+    }
+
+    /// Beyond the limit, few rows are SUSPECT up to some times it.
+    pub(crate) fn of_few(&self, severity: f64) -> f64 {
+        match self.rows.len() {
+            _ if severity <= 1.0 => severity,
+            1 => (severity / 5.0).max(0.9),
+            2 => (severity / 2.0).max(0.9),
+            3 => (severity / (13.0 / 9.0)).max(0.9),
+            _ => severity,
+        }
     }
 
     /// D in rounding units.
@@ -41,9 +61,18 @@ impl Statistics {
         let (middle, spread) = middle_and_spread(&self.slopes);
         let farthest = self.slopes.iter().map(|b| (b - middle).abs()).fold(0.0, f64::max);
         let direct = self.lambda <= 1.0 && inherited.is_some_and(|e| e <= 0.1 * self.roundoff);
-        let (units, spreads) = if direct { (3.0, 20.0) } else { (5.0, 40.0) };
+        let units = if direct {
+            3.0
+        } else if inherited.is_none() {
+            4.5
+        } else {
+            5.0
+        };
+        let spreads = if direct { 20.0 } else { 40.0 };
         let few = if self.rows.len() < 8 { 2.0 } else { 1.0 };
-        farthest / (units * self.roundoff).max(spreads * few * spread)
+        let noise = inherited.unwrap_or(0.0).max(self.lambda * self.roundoff);
+        let least = if self.rows.len() < 8 { 6.0 * noise } else { 0.0 };
+        farthest / (units * self.roundoff).max(spreads * few * spread).max(least)
     }
 
     fn slope(&self, inherited: Option<f64>) -> f64 {
@@ -51,7 +80,7 @@ impl Statistics {
         let nothing_before = inherited.is_none_or(|e| e == 0.0);
         let slopes: &[f64] = match &self.pieces {
             _ if self.slopes.len() >= 8 => &self.slopes,
-            Some((slopes, _)) if self.lambda <= 2.0 && nothing_before => slopes,
+            Some((slopes, _)) if self.lambda <= 2.0 && nothing_before && self.direct() < 32.0 => slopes,
             _ => &[],
         };
         if slopes.len() < 8 {
@@ -63,7 +92,8 @@ impl Statistics {
         let z = middle.abs() / spread.max(u / 50.0) * (n / effect).sqrt();
         let noise = self.lambda * u;
         let relative = self.rel.min(8.0 * noise).max(2.0 * noise);
-        let floor = (u / 8.0).max(4.0 * relative * relative).max((self.lambda - 0.5) * u);
+        let least = if self.slopes.len() >= 8 { u / 8.0 } else { u / 2.0 };
+        let floor = least.max(4.0 * relative * relative).max((self.lambda - 0.5) * u);
         (middle.abs() / floor).min(z / 8.0)
     }
 

@@ -12,6 +12,8 @@ pub(crate) struct Tensor {
     pub(crate) rank: u32,
     pub(crate) tap: &'static str,
     pub(crate) step: u64,
+    /// The process's own count, where it is not the run's.
+    pub(crate) abs_step: Option<u64>,
     pub(crate) call: u64,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<u64>,
@@ -26,7 +28,20 @@ impl Tensor {
     pub(crate) fn new(rank: u32, tap: &'static str, dtype: Dtype, shape: &[u64], bytes: Vec<u8>) -> Self {
         let shape = shape.to_vec();
         let (placement, rows, full_rows, encoding) = (None, None, None, None);
-        Self { rank, tap, step: 0, call: 0, dtype, shape, bytes, placement, rows, full_rows, encoding }
+        Self {
+            rank,
+            tap,
+            step: 0,
+            abs_step: None,
+            call: 0,
+            dtype,
+            shape,
+            bytes,
+            placement,
+            rows,
+            full_rows,
+            encoding,
+        }
     }
 
     pub(crate) fn f32(rank: u32, tap: &'static str, shape: &[u64], numbers: &[f32]) -> Self {
@@ -89,7 +104,7 @@ pub(crate) fn record_as(tensors: &[Tensor], identity: impl Fn(u32) -> Identity) 
             let record = Record {
                 tap: tensor.tap.into(),
                 step: tensor.step,
-                abs_step: tensor.step,
+                abs_step: tensor.abs_step.unwrap_or(tensor.step),
                 call: tensor.call,
                 seq: seq as u64,
                 // A process that stands later started later.

@@ -1,0 +1,183 @@
+//! Whether the tap after partial sums holds their sum, on every rank.
+
+use crate::{
+    exact::same_bits,
+    judged::Judged,
+    report::{Diagnosis, Kind, Row},
+    running::{Running, running, terms},
+    verdict::{RUNNING_BOUND, Test, Verdict},
+    whole::Whole,
+};
+use std::ops::Range;
+
+/// Numbers looked at at a time.
+const CHUNK: u64 = 1 << 13;
+
+/// Stretches of wrong numbers that are told one by one, for each rank.
+const MOST_STRETCHES: usize = 8;
+
+/// How every replica of a result stands to the sum of its partials.
+pub(super) struct Sums<'s, 'r> {
+    tap: &'s str,
+    sum: &'s Whole<'r>,
+    terms: Vec<Whole<'r>>,
+    /// Replicas that hold the same bits, and how they stand to the sum.
+    found: Vec<(&'s [Whole<'r>], Running)>,
+}
+
+impl<'s, 'r> Sums<'s, 'r> {
+    /// Holds classes of equal replicas of a result against the sum of what `tap` holds. `None` where it is not of that
+    /// shape, and where no replica is that sum, more or less: then the tap that follows is another tensor, such as one to
+    /// which a residual was added.
+    pub(super) fn of(tap: &'s str, sum: &'s Whole<'r>, classes: &'s [Vec<Whole<'r>>]) -> Option<Self> {
+        let terms = terms(sum)?;
+        let mut replicas = classes.iter().flatten();
+        let float = classes.first()?[0].parts.first()?.float()?.coarser(sum.parts.first()?.float()?);
+        if replicas.any(|replica| replica.shape != sum.shape) {
+            return None;
+        }
+        let hold = |class: &'s Vec<Whole<'r>>| (class.as_slice(), running(&[&terms], sum, &class[0], float));
+        let found = classes.iter().map(hold).collect();
+        let sums = Self { tap, sum, terms, found };
+        sums.are_related().then_some(sums)
+    }
+
+    /// Whether half of the numbers of some replica are the sum or its rank's own input, or it has the sum's direction.
+    fn are_related(&self) -> bool {
+        let half = self.sum.len().div_ceil(2);
+        self.found.iter().any(|(class, found)| {
+            let equal = |replica| self.own(replica).map_or(0, |(own, _)| self.equal(own, replica));
+            let own = || class.iter().map(equal).max().unwrap_or(0);
+            found.n_beyond <= half || own() >= half || self.cosine(&class[0]) >= 0.9
+        })
+    }
+
+    /// The partial of the rank that holds a replica.
+    fn own(&self, replica: &Whole<'_>) -> Option<(&Whole<'r>, u32)> {
+        let &[rank] = replica.ranks(&replica.picked()).as_slice() else { return None };
+        let own = |term: &&Whole<'_>| term.ranks(&term.picked()) == [rank];
+        Some((self.terms.iter().find(own)?, rank))
+    }
+
+    fn equal(&self, own: &Whole<'_>, replica: &Whole<'_>) -> u64 {
+        let (mut a, mut b) = (vec![0.0; CHUNK as usize], vec![0.0; CHUNK as usize]);
+        let mut equal = 0;
+        for from in (0..self.sum.len()).step_by(CHUNK as usize) {
+            let len = (self.sum.len() - from).min(CHUNK) as usize;
+            own.read(from, &mut a[..len]);
+            replica.read(from, &mut b[..len]);
+            equal += a[..len].iter().zip(&b).filter(|(a, b)| a == b).count() as u64;
+        }
+        equal
+    }
+
+    fn cosine(&self, replica: &Whole<'_>) -> f64 {
+        let measured = crate::verdict::measure(self.sum, replica, None);
+        measured.statistics.cosine.unwrap_or(0.0)
+    }
+
+    /// Whether a class of replicas is the sum but for rounding.
+    pub(super) fn holds(&self, class: &[Whole<'_>]) -> bool {
+        let found = self.found.iter().find(|(of, _)| of[0].picked() == class[0].picked());
+        found.is_some_and(|(_, found)| found.n_beyond == 0)
+    }
+
+    /// What every replica holds, where they all hold the sum; else which do not, and what they do.
+    pub(super) fn describe(&self, row: &mut Row) {
+        let all = self.found.iter().all(|(_, found)| found.n_beyond == 0);
+        if all {
+            row.diagnoses.push(Diagnosis::new(Kind::Seen, format!("the sum of {:?}", self.tap)));
+            return;
+        }
+        for (class, found) in self.found.iter().filter(|(_, found)| found.n_beyond > 0) {
+            class.iter().for_each(|replica| self.explain(row, replica, found));
+        }
+    }
+
+    /// Judges the row: replicas that are not the sum make it `DIFFERENT`, on their ranks and by how much.
+    pub(super) fn judge(&self, row: &mut Row) {
+        let mut bad: Vec<_> = self.found.iter().filter(|(_, found)| found.n_beyond > 0).collect();
+        bad.sort_by(|(_, a), (_, b)| b.worst.0.total_cmp(&a.worst.0));
+        if let Some((class, found)) = bad.first() {
+            let replica = &class[0];
+            let judged = Judged::measure(self.sum, replica, None, Vec::new());
+            judged.fill(row, None);
+            row.worst = Some(crate::report::Worst::at(self.sum, replica, found.worst.1));
+            row.test = Some(Test { name: RUNNING_BOUND.into(), severity: found.worst.0 });
+            row.verdict = Some(Verdict::Different);
+            let of = |(class, found): &&(&[Whole<'r>], Running)| -> Vec<u32> {
+                class.iter().flat_map(|replica| wrong_ranks(replica, found)).collect()
+            };
+            row.ranks = bad.iter().flat_map(of).collect();
+            row.ranks.sort_unstable();
+            row.ranks.dedup();
+        } else if row.verdict.is_none() {
+            let equal = self.found.iter().all(|(class, _)| same_bits(self.sum, &class[0]));
+            row.verdict = Some(if equal { Verdict::Identical } else { Verdict::Rounding });
+        }
+        self.describe(row);
+    }
+
+    /// Where a replica is wrong, and whether it holds its rank's own input there.
+    fn explain(&self, row: &mut Row, replica: &Whole<'_>, found: &Running) {
+        let ranks = wrong_ranks(replica, found);
+        let ranks = ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let own = self.own(replica);
+        let is_own = |at: u64| own.is_some_and(|(own, _)| number(own, at) == number(replica, at));
+        let mut stretches: Vec<Range<u64>> = Vec::new();
+        let mut all_own = true;
+        for stretch in &found.beyond {
+            // Numbers beside it that are the rank's own input, too, are so close to the sum that they do not stand out.
+            let (mut start, mut end) = (stretch.start, stretch.end);
+            if (start..end).all(is_own) {
+                while start > 0 && is_own(start - 1) {
+                    start -= 1;
+                }
+                while end < self.sum.len() && is_own(end) {
+                    end += 1;
+                }
+            } else {
+                all_own = false;
+            }
+            match stretches.last_mut() {
+                Some(last) if last.end >= start => last.end = end,
+                _ => stretches.push(start..end),
+            }
+        }
+        let several = found.n_beyond > 1;
+        let (plural, are) = if several { ("s", "are") } else { ("", "is") };
+        let stretches = list(&stretches);
+        let text = format!("rank {ranks}: element{plural} {stretches} {are} not the sum of {:?}", self.tap);
+        row.diagnoses.push(Diagnosis::new(Kind::NotTheSum, text));
+        if let (true, Some((_, rank))) = (all_own, own) {
+            let text = format!("rank {rank}'s output there is its own input: not reduced");
+            row.diagnoses.push(Diagnosis::new(Kind::NotReduced, text));
+        }
+    }
+}
+
+/// The ranks that hold numbers beyond the bound.
+fn wrong_ranks(replica: &Whole<'_>, found: &Running) -> Vec<u32> {
+    let parts: Vec<usize> = found.beyond.iter().flat_map(|stretch| replica.owners(stretch.start)).collect();
+    replica.ranks(&parts)
+}
+
+fn number(whole: &Whole<'_>, at: u64) -> f64 {
+    let mut number = [0.0];
+    whole.read(at, &mut number);
+    number[0]
+}
+
+/// `96–103, 200 and 3 more stretches`.
+fn list(stretches: &[Range<u64>]) -> String {
+    let shown = stretches.iter().take(MOST_STRETCHES).map(|s| match s.end - s.start {
+        1 => s.start.to_string(),
+        _ => format!("{}–{}", s.start, s.end - 1),
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match stretches.len().saturating_sub(MOST_STRETCHES) {
+        0 => shown,
+        1 => format!("{shown} and 1 more stretch"),
+        more => format!("{shown} and {more} more stretches"),
+    }
+}

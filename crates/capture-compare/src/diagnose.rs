@@ -1,0 +1,82 @@
+//! What explains a difference.
+//!
+//! A finding is a prediction of the candidate from the reference, fitted to a few rows; it is said only where what remains,
+//! everywhere, is rounding under the tests of the verdict ([`case`]). The first that fits, from simple to involved, is said,
+//! and none after it: a placement, ranks out of order, a dtype, a factor, a transposition or shift, factors of ranks,
+//! another tap added, an order of slices, a place, a vector added to every row. Factors of every rank and row come last, as
+//! so many fit the most.
+//!
+//! In a run with a fault all taps after it differ, and looking for all of that everywhere would take longer than the
+//! comparison. The whole search is for the first rows of a report that differ (`Decided::searched`); others are held against a
+//! factor and an order of ranks only.
+
+mod added;
+mod bits;
+mod case;
+mod nearby;
+mod order;
+mod pattern;
+mod placed;
+mod ranks;
+mod repeated;
+mod scaled;
+
+pub(crate) use self::repeated::Repeated;
+
+use self::{case::Case, nearby::Nearby, placed::Placing};
+use crate::{
+    index::Group,
+    opened::{Opened, Opening},
+    report::Diagnosis,
+    walk::Decided,
+    whole::Whole,
+};
+
+/// What explains a row that is `DIFFERENT`, of which `pair` is the worst variant.
+pub(crate) fn diagnose(
+    opening: &Opening<'_, '_>,
+    groups: [&Group; 2],
+    opened: &Opened<'_>,
+    [a, b]: [&Whole<'_>; 2],
+    decided: &Decided,
+) -> Vec<Diagnosis> {
+    if a.is_empty() {
+        return Vec::new();
+    }
+    let case = Case::new(a, b, opened.precision, decided.inherited);
+    let whose = case.odd_rank().map_or_else(|| "candidate".to_owned(), |rank| format!("rank {rank}"));
+    if !decided.searched {
+        let found = ranks::misplaced(&case).or_else(|| scaled::scaled(&case, &whose));
+        return found.into_iter().collect();
+    }
+    let nearby = Nearby { opening, groups };
+    let one = misplaced(opening, groups, decided)
+        .or_else(|| ranks::misplaced(&case))
+        .or_else(|| bits::reinterpreted(&case))
+        .or_else(|| scaled::scaled(&case, &whose))
+        .or_else(|| order::transposed(&case))
+        .or_else(|| order::shifted(&case))
+        .or_else(|| scaled::scaled_per_rank(&case))
+        .or_else(|| added::added_multiple(&case, &nearby))
+        .or_else(|| order::reordered(&case));
+    if let Some(one) = one {
+        return vec![one];
+    }
+    match pattern::pattern(&case, &nearby) {
+        none if none.is_empty() => {
+            let vector = added::constant_vector(&case, &nearby);
+            vector.or_else(|| scaled::scaled_per_row(&case)).into_iter().collect()
+        }
+        some => some,
+    }
+}
+
+/// The placement that fits, where the one that was used does not.
+pub(crate) fn misplaced(
+    opening: &Opening<'_, '_>,
+    groups: [&Group; 2],
+    decided: &Decided,
+) -> Option<Diagnosis> {
+    let placing = Placing::new(opening, groups, decided.inherited, decided.row.placement.as_deref());
+    placing.filter(|_| decided.searched)?.fitting()
+}

@@ -1,0 +1,121 @@
+//! `[[join]]`: several taps of one run that are one tap of the other.
+
+use super::{fault::Fault, rename::fill};
+use capture_core::select::Glob;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use toml::Spanned;
+
+/// One `[[join]]` of a layouts file.
+#[derive(Debug, Clone)]
+pub struct Join {
+    /// The parts in order, each as a glob and as written.
+    of: Vec<(Glob, String)>,
+    /// The name of the whole, with wildcards for what those of a part fit.
+    into: String,
+    /// Dim along which the parts lie one after the other; negative counts from the end.
+    pub dim: i32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    of: Spanned<Vec<Spanned<String>>>,
+    into: Spanned<String>,
+    dim: Spanned<i64>,
+}
+
+impl Join {
+    /// How many parts there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.of.len()
+    }
+
+    /// Whether there are none, which no file can say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// Which part the tap is, and what the wildcards stand for in its name.
+    #[must_use]
+    pub fn part<'n>(&self, tap: &'n str) -> Option<(usize, Vec<&'n str>)> {
+        self.of.iter().enumerate().find_map(|(i, (glob, _))| Some((i, glob.captures(tap)?)))
+    }
+
+    /// The name of the whole.
+    #[must_use]
+    pub fn whole(&self, captured: &[&str]) -> String {
+        fill(&self.into, captured)
+    }
+
+    /// The name of a part.
+    #[must_use]
+    pub fn name(&self, part: usize, captured: &[&str]) -> String {
+        self.of.get(part).map_or_else(String::new, |(_, text)| fill(text, captured))
+    }
+
+    /// `of` and `into` as written.
+    pub(super) fn text(&self) -> String {
+        let of: Vec<&str> = self.of.iter().map(|(_, text)| text.as_str()).collect();
+        format!("{} into {}", of.join(", "), self.into)
+    }
+
+    /// The tables of a file, in order.
+    pub(super) fn all(entries: Vec<Entry>) -> Result<Vec<Self>, Fault> {
+        // What is joined is recorded: names that are wholes are no parts.
+        let wholes: BTreeSet<String> = entries.iter().map(|e| e.into.get_ref().clone()).collect();
+        let mut seen = BTreeSet::new();
+        let mut joins = Vec::new();
+        for Entry { of, into, dim } in entries {
+            if of.get_ref().len() < 2 {
+                let reason = format!("of: expected two taps or more, found {}", of.get_ref().len());
+                return Err(Fault::new(of.span().start, reason));
+            }
+            let wanted = wildcards("into", &into)?;
+            if !seen.insert(into.get_ref().clone()) {
+                let reason = format!("into: expected each tap once, found {:?} again", into.get_ref());
+                return Err(Fault::new(into.span().start, reason));
+            }
+            let dim = match i32::try_from(*dim.get_ref()) {
+                Ok(axis) => axis,
+                Err(_) => {
+                    let reason = format!("dim: expected a dim such as 1 or -1, found {}", dim.get_ref());
+                    return Err(Fault::new(dim.span().start, reason));
+                }
+            };
+            let mut parts: Vec<(Glob, String)> = Vec::new();
+            for text in of.into_inner() {
+                let (at, found) = (text.span().start, wildcards("of", &text)?);
+                let text = text.into_inner();
+                if found != wanted {
+                    let reason = format!(
+                        "of: expected as many wildcards as into has, {wanted}, found {found} in {text:?}"
+                    );
+                    return Err(Fault::new(at, reason));
+                }
+                if wholes.contains(&text) {
+                    let reason = format!("of: expected taps as recorded, found {text:?}, which is joined");
+                    return Err(Fault::new(at, reason));
+                }
+                if parts.iter().any(|(_, other)| *other == text) {
+                    return Err(Fault::new(at, format!("of: expected each tap once, found {text:?} again")));
+                }
+                parts.push((text.parse().map_err(|e| Fault::no_glob(at, "of", &e))?, text));
+            }
+            joins.push(Self { of: parts, into: into.into_inner(), dim });
+        }
+        Ok(joins)
+    }
+}
+
+/// How many wildcards a name has that may have `*` and `?` only, as its wildcards take the place of others.
+fn wildcards(key: &str, text: &Spanned<String>) -> Result<usize, Fault> {
+    let name = text.get_ref();
+    if name.is_empty() || name.contains(['{', '}', ',']) {
+        let reason = format!("{key}: expected a tap name, perhaps with * and ?, found {name:?}");
+        return Err(Fault::new(text.span().start, reason));
+    }
+    Ok(name.matches(['*', '?']).count())
+}
