@@ -108,8 +108,8 @@ def test_what_cannot_be_done_raises(runs: tuple[Path, Path], tmp_path: Path) -> 
 def test_a_signal_stops_it(rank: Launch) -> None:
     code = """
 import numpy as np, tpcapture
-for i in range(60):
-    tpcapture.capture(f"t{i}", np.random.default_rng(SEED + i).standard_normal((512, 512)), placement="R")
+for i in range(24):
+    tpcapture.capture(f"t{i}", np.random.default_rng(SEED + i).standard_normal((128, 128)), placement="R")
 """
     a, b = (
         rank(code.replace("SEED", seed), rank=0, run=f"of{seed}", TPCAPTURE="1").run_dir
