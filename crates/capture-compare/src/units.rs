@@ -357,10 +357,10 @@ impl Units<'_> {
         pair.read_terms(from, len, &mut row);
         row.mask(len);
         let scale = self.scales.rows[i as usize].scale;
-        let mut largest = (0.0, 0);
+        let (unit, mut largest) = (unit(self.float), (0.0, 0));
         for j in 0..len {
             let (r, c) = (row.r[j], row.c[j]);
-            let q = ((c - r) / unit(self.float, r, scale * self.scales.columns[j], row.term(j))).abs();
+            let q = ((c - r) / unit(r, scale * self.scales.columns[j], row.term(j))).abs();
             largest = if q > largest.0 { (q, from + j as u64) } else { largest };
         }
         largest
