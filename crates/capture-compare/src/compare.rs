@@ -208,7 +208,7 @@ impl<'r> Comparison<'r> {
 
     fn explain_difference(&self, decided: &Decided) -> Explained {
         let none = Explained::default();
-        let differs = decided.row.verdict == Some(Verdict::Different);
+        let differs = matches!(decided.row.verdict, Some(Verdict::Suspect | Verdict::Different));
         let misfits = decided.row.verdict == Some(Verdict::Layout);
         if !(differs || misfits || self.options.details) {
             return none;
