@@ -21,7 +21,9 @@ CODE = f"""
 import numpy as np, tpcapture
 from tpcapture import capture
 capture("ids", np.arange(4), placement="R")
-capture("q", np.array([[1.1, 2.3], [4.7, FAULT]], dtype="float32"), placement="S(1)")
+q = np.random.default_rng(1).standard_normal((32, 16), dtype="float32")
+q[1, 1] = FAULT
+capture("q", q, placement="S(1)")
 capture({HOSTILE!r}, np.ones(3, dtype="float32"), placement="R")
 tpcapture.step()
 capture("ids", np.arange(4), placement="R")
@@ -62,7 +64,7 @@ def test_a_report_has_the_rows_in_types(runs: tuple[Path, Path]) -> None:
         ("ids", 1, "IDENTICAL"),
     ]
     q = report.rows[1]
-    assert (q.worst, q.max_abs, q.n) == (Worst([1, 1], f32(8.1), f32(9.9), 0), f32(9.9) - f32(8.1), 4)
+    assert (q.worst, q.max_abs, q.n) == (Worst([1, 1], f32(8.1), f32(9.9), 0), f32(9.9) - f32(8.1), 512)
     assert (q.placement, q.placement_from) == ("S(1)", "capture")
     assert (report.rows[0].max_units, report.rows[0].worst) == (None, None)
     assert repr(report) == "Report(DIFFERENT, first at 'q', step 0, 4 rows)"

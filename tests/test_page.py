@@ -132,6 +132,21 @@ def test_its_rows_are_the_reports(page: Path, folder: Path) -> None:
     assert [side["counts"][0] for side in details[q]["sides"]] == [40 * 96, 40 * 96]
     assert [rank["rank"] for rank in report["rows"][q]["by_rank"]] == list(range(RANKS))
     assert len(details[q]["worst"]) == 10
+    # What the page shows is in the units of the report.
+    shown = [
+        (row, detail["worst"][0])
+        for row, detail in zip(report["rows"], details, strict=True)
+        if detail and detail["worst"]
+    ]
+    in_units = [
+        (row, float(worst["error"]))
+        for row, worst in shown
+        if row["max_units"] is not None and not row["nan"]
+    ]
+    assert {row["tap"] for row, _ in in_units} >= {"layers.1.q", "layers.1.sum", "layers.0.q", HOSTILE}
+    assert [error for _, error in in_units] == pytest.approx(
+        [row["max_units"] for row, _ in in_units], rel=1e-5
+    )
 
 
 def test_python_writes_the_same_page(page: Path, folder: Path, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from tpcapture.testing import assert_same
 CODE = """
 import numpy as np
 from tpcapture import capture
-capture("q", np.array([1.1, FAULT], dtype="float32"), placement="R")
+q = np.random.default_rng(1).standard_normal((32, 16), dtype="float32")
+q[0, 1] = FAULT
+capture("q", q, placement="R")
 """
 
 
@@ -32,7 +34,7 @@ def test_a_difference_fails_with_the_terminal_report(runs: tuple[Path, Path]) ->
         assert_same(*runs)
     assert str(caught.value) == str(tpcapture.compare(*runs))
     assert str(caught.value).startswith(
-        "DIFFERENT, first at q, step 0, rank 0\nat [1]: reference 8.1, candidate 9.9\n"
+        "DIFFERENT, first at q, step 0, rank 0\nat [0, 1]: reference 8.1, candidate 9.9\n"
     )
     assert "\x1b" not in str(caught.value)
 

@@ -1,10 +1,16 @@
 //! What the Python benches measure against: builtins that do nothing, and plain memory.
 #![expect(unsafe_code, reason = "the C API of CPython, and memory by its address")]
 
+use memmap2::Mmap;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use std::time::Instant;
+use std::{
+    fs::File,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
 
 struct Definition(ffi::PyMethodDef);
 
@@ -80,11 +86,50 @@ fn memcpy(to: usize, from: usize, n_bytes: usize) -> u64 {
     start.elapsed().as_nanos() as u64
 }
 
+/// Bytes that one thread compares at a time.
+const PIECE: usize = 1 << 20;
+
+/// memcmp(3) over two files of one length, mapped, by so many threads; how many nanoseconds it took with the mapping. Each
+/// piece is compared whatever the one before it said, as headers differ where data do not.
+#[pyfunction]
+fn memcmp(py: Python<'_>, a: PathBuf, b: PathBuf, threads: usize) -> PyResult<u64> {
+    py.detach(|| {
+        let start = Instant::now();
+        // SAFETY: nobody changes the files of a bench that it has finished writing.
+        let [a, b] = [a, b].map(|path| File::open(path).and_then(|file| unsafe { Mmap::map(&file) }));
+        let (a, b) = (a?, b?);
+        let next = AtomicUsize::new(0);
+        let compare = || {
+            let mut equal = 0;
+            while let (Some(a), Some(b)) = {
+                let at = next.fetch_add(PIECE, Ordering::Relaxed);
+                (piece(&a, at), piece(&b, at))
+            } {
+                equal += usize::from(std::hint::black_box(a == b));
+            }
+            equal
+        };
+        std::thread::scope(|scope| {
+            (1..threads).for_each(|_| {
+                scope.spawn(compare);
+            });
+            std::hint::black_box(compare());
+        });
+        drop((a, b));
+        Ok(start.elapsed().as_nanos() as u64)
+    })
+}
+
+fn piece(bytes: &[u8], at: usize) -> Option<&[u8]> {
+    bytes.get(at..(at + PIECE).min(bytes.len())).filter(|piece| !piece.is_empty())
+}
+
 #[pymodule]
 fn floor(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let name = module.name()?;
     module.add("nothing", build(module.py(), std::ptr::null_mut(), name.as_ptr())?)?;
     module.add_function(wrap_pyfunction!(bound_nothing, module)?)?;
     module.add_function(wrap_pyfunction!(warm_memory, module)?)?;
-    module.add_function(wrap_pyfunction!(memcpy, module)?)
+    module.add_function(wrap_pyfunction!(memcpy, module)?)?;
+    module.add_function(wrap_pyfunction!(memcmp, module)?)
 }

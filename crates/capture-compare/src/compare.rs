@@ -6,7 +6,7 @@
 use crate::{
     align::Alignments,
     detail::Detail,
-    diagnose::{diagnose, misplaced, same_bytes},
+    diagnose::{Repeated, diagnose, misplaced},
     exact::same_bits,
     gather::Fault,
     index::{Group, Index},
@@ -58,6 +58,7 @@ pub struct Comparison<'r> {
     layouts: &'r Layouts,
     options: Options<'r>,
     pairs: Vec<Pair>,
+    repeated: Repeated,
     alignments: Alignments,
     noise_alignments: Alignments,
 }
@@ -81,8 +82,9 @@ impl<'r> Comparison<'r> {
         let pairs = pairs(&sides[0], &sides[1], layouts, &steps);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
         let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
+        let repeated = Repeated::of(&sides[1], &sides[0]);
         let (alignments, noise_alignments) = Default::default();
-        Self { sides, noise, reductions, layouts, options, pairs, alignments, noise_alignments }
+        Self { sides, noise, reductions, layouts, options, pairs, repeated, alignments, noise_alignments }
     }
 
     /// How many pairs there are.
@@ -197,6 +199,14 @@ impl<'r> Comparison<'r> {
     /// Reads a pair once more, where there is something to be said of it that its figures do not say.
     #[must_use]
     pub fn explain(&self, decided: &Decided) -> Explained {
+        let mut explained = self.explain_difference(decided);
+        let own = self.pairs[decided.pair].own(1);
+        let repeated = self.repeated.text(&self.sides[1], &own);
+        explained.diagnoses.extend(repeated.map(|text| Diagnosis::new(Kind::SameBytes, text)));
+        explained
+    }
+
+    fn explain_difference(&self, decided: &Decided) -> Explained {
         let none = Explained::default();
         let differs = decided.row.verdict == Some(Verdict::Different);
         let misfits = decided.row.verdict == Some(Verdict::Layout);
@@ -226,29 +236,15 @@ impl<'r> Comparison<'r> {
 
     /// All rows, and what could not be read.
     #[must_use]
-    pub fn report(&self, mut decided: Vec<Decided>, unread: Vec<FileError>) -> Report {
+    pub fn report(&self, decided: Vec<Decided>, unread: Vec<FileError>) -> Report {
         let mut errors: Vec<FileError> = self.sides.iter().flat_map(|side| side.run.errors.clone()).collect();
         for error in unread {
             if !errors.contains(&error) {
                 errors.push(error);
             }
         }
-        self.note_same_bytes(&mut decided);
         let runs = self.sides.each_ref().map(|side| side.run.path.display().to_string());
         Report::new(runs.to_vec(), errors, decided.into_iter().map(|d| d.row).collect())
-    }
-}
-
-impl Comparison<'_> {
-    /// Says at the first of many taps of the candidate that they hold the same bytes, where the reference's do not.
-    fn note_same_bytes(&self, decided: &mut [Decided]) {
-        let [reference, candidate] = &self.sides;
-        for (firing, text) in same_bytes(candidate, Some(reference)) {
-            let is = |d: &&mut Decided| self.pairs[d.pair].firing == firing;
-            if let Some(first) = decided.iter_mut().find(is) {
-                first.row.diagnoses.push(Diagnosis::new(Kind::SameBytes, text));
-            }
-        }
     }
 }
 

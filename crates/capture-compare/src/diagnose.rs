@@ -21,7 +21,7 @@ mod ranks;
 mod repeated;
 mod scaled;
 
-pub(crate) use self::{nearby::own_input, repeated::same_bytes};
+pub(crate) use self::repeated::Repeated;
 
 use self::{case::Case, nearby::Nearby, placed::Placing};
 use crate::{

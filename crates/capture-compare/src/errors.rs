@@ -1,8 +1,8 @@
 //! The errors of a row in rounding units: the loop that every number of two tensors that differ goes through.
 
 use crate::{
-    real::{Real, largest, total},
-    vectors::{LANES, Loop},
+    real::{Real, add, largest, raise, total},
+    vectors::{self, LANES, Loop},
 };
 
 /// Numbers of a block.
@@ -16,27 +16,48 @@ const NEAR: f64 = 0.15;
 /// |q| from which v is judged.
 const JUDGED: f64 = 6.0;
 
-/// Sums over the rows of neighbouring columns: of q², q⁴, v², q clipped and x.
-#[derive(Debug, Clone, Copy, Default)]
+/// Sums over rows by column: of q², q⁴, v², q clipped and x.
+#[derive(Debug, Clone)]
 pub(crate) struct Columns<T> {
-    pub(crate) second: [T; LANES],
-    pub(crate) fourth: [T; LANES],
-    pub(crate) near: [T; LANES],
-    pub(crate) clipped: [T; LANES],
-    pub(crate) share: [T; LANES],
+    pub(crate) second: Vec<T>,
+    pub(crate) fourth: Vec<T>,
+    pub(crate) near: Vec<T>,
+    pub(crate) clipped: Vec<T>,
+    pub(crate) share: Vec<T>,
 }
 
 impl<T: Real> Columns<T> {
-    /// Adds those of other rows.
-    pub(crate) fn add<U: Real>(&mut self, other: &Columns<U>) {
-        let add = |to: &mut [T; LANES], from: &[U; LANES]| {
-            to.iter_mut().zip(from).for_each(|(sum, x)| *sum = *sum + T::of(x.wide()));
-        };
-        add(&mut self.second, &other.second);
-        add(&mut self.fourth, &other.fourth);
-        add(&mut self.near, &other.near);
-        add(&mut self.clipped, &other.clipped);
-        add(&mut self.share, &other.share);
+    pub(crate) fn new(n: usize) -> Self {
+        let sums = || vec![T::default(); n];
+        Self { second: sums(), fourth: sums(), near: sums(), clipped: sums(), share: sums() }
+    }
+
+    fn each(&mut self) -> [&mut [T]; 5] {
+        [&mut self.second, &mut self.fourth, &mut self.near, &mut self.clipped, &mut self.share]
+    }
+
+    /// Takes over what others hold, which are left at zero.
+    pub(crate) fn gather<U: Real>(&mut self, others: &mut Columns<U>) {
+        for (sums, others) in self.each().into_iter().zip(others.each()) {
+            vectors::run(Gather { sums, others });
+        }
+    }
+}
+
+struct Gather<'s, T, U> {
+    sums: &'s mut [T],
+    others: &'s mut [U],
+}
+
+impl<T: Real, U: Real> Loop for Gather<'_, T, U> {
+    type Found = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (sum, x) in self.sums.iter_mut().zip(self.others) {
+            *sum = *sum + T::of(x.wide());
+            *x = U::default();
+        }
     }
 }
 
@@ -50,6 +71,18 @@ pub(crate) struct Errors<'r, T> {
     pub(crate) p: &'r [T],
     /// ĉ.
     pub(crate) columns: &'r [T],
+    pub(crate) units: Scale<T>,
+    pub(crate) sums: &'r mut Columns<T>,
+    /// |q| and |v|.
+    pub(crate) q: &'r mut [T],
+    pub(crate) v: &'r mut [T],
+    /// Σq² and Σq⁴ of each block.
+    pub(crate) blocks: &'r mut [[T; 2]],
+}
+
+/// What a row's errors are measured in.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale<T> {
     pub(crate) roundoff: T,
     /// k.
     pub(crate) power: T,
@@ -59,12 +92,6 @@ pub(crate) struct Errors<'r, T> {
     pub(crate) underflow: T,
     /// Where q is clipped.
     pub(crate) clip: T,
-    pub(crate) sums: &'r mut [Columns<T>],
-    /// |q| and |v|.
-    pub(crate) q: &'r mut [T],
-    pub(crate) v: &'r mut [T],
-    /// Σq² and Σq⁴ of each block.
-    pub(crate) blocks: &'r mut [[T; 2]],
 }
 
 /// What the row adds up to.
@@ -88,94 +115,169 @@ pub(crate) struct Found {
     pub(crate) near_largest: f64,
 }
 
-/// Adds what the lanes hold and empties them.
-#[inline(always)]
-fn gather<T: Real>(found: &mut Found, lanes: [&mut [T; LANES]; 5]) {
-    let [near, qs, ss, clipped, share] = lanes.map(|lanes| total(std::mem::take(lanes)));
-    found.near += near;
-    found.slope = [found.slope[0] + qs, found.slope[1] + ss];
-    found.clipped += clipped;
-    found.share += share;
-}
-
 impl<T: Real> Loop for Errors<'_, T> {
     type Found = Found;
 
+    /// A block at a time, in loops short enough for the compiler to keep each in vectors.
     #[inline(always)]
-    fn run(self) -> Found {
+    fn run(mut self) -> Found {
         let mut found = Found::default();
-        let zero = T::default();
-        let lanes = [zero; LANES];
-        let (mut maxima, mut near_maxima) = (lanes, lanes);
-        let (half, near_share, judged) = (T::of(0.5), T::of(NEAR), T::of(JUDGED));
-        let (one, inverse) = (T::of(1.0), T::of(1.0 / self.roundoff.wide()));
-        let low = zero - self.clip;
-        let (mut near, mut qs, mut ss, mut clipped, mut share) = (lanes, lanes, lanes, lanes, lanes);
-        let mut p = self.p.chunks(BLOCK);
-        let rows = self.r.chunks(BLOCK).zip(self.c.chunks(BLOCK)).zip(self.columns.chunks(BLOCK));
-        let out = self.q.chunks_mut(BLOCK).zip(self.v.chunks_mut(BLOCK));
-        let sums = self.sums.chunks_mut(BLOCK / LANES).zip(self.blocks);
-        for (at, ((((r, c), columns), (q_out, v_out)), (sums, block))) in rows.zip(out).zip(sums).enumerate()
-        {
-            if at % GATHERED == 0 {
-                gather(&mut found, [&mut near, &mut qs, &mut ss, &mut clipped, &mut share]);
+        let mut rest = Rest::default();
+        for i in 0..self.blocks.len() {
+            let at = i * BLOCK..((i + 1) * BLOCK).min(self.r.len());
+            let (second, fourth) = if at.len() == BLOCK {
+                self.piece::<BLOCK>(at.start, &mut rest)
+            } else {
+                let pieces = at.step_by(LANES).map(|at| self.piece::<LANES>(at, &mut rest));
+                pieces.fold((0.0, 0.0), |sum, x| (sum.0 + x.0, sum.1 + x.1))
+            };
+            self.blocks[i] = [T::of(second), T::of(fourth)];
+            (found.second, found.fourth) = (found.second + second, found.fourth + fourth);
+            if i % GATHERED == GATHERED - 1 {
+                rest.gather(&mut found);
             }
-            let p = p.next().unwrap_or_default().as_chunks::<LANES>().0;
-            let (mut second, mut fourth) = (lanes, lanes);
-            let vectors = r.as_chunks::<LANES>().0.iter().zip(c.as_chunks::<LANES>().0);
-            let vectors = vectors.zip(columns.as_chunks::<LANES>().0);
-            let out = q_out.as_chunks_mut::<LANES>().0.iter_mut().zip(v_out.as_chunks_mut::<LANES>().0);
-            for (n, ((((r, c), column), (q_out, v_out)), sums)) in vectors.zip(out).zip(sums).enumerate() {
-                let p = p.get(n).unwrap_or(&lanes);
-                for i in 0..LANES {
-                    let (r, c) = (r[i] * self.power, c[i] * self.power);
-                    let e = (c - r) * inverse;
-                    let base = column[i] * self.scale + (p[i] * self.power + self.underflow);
-                    let (w, near_w) = (r.abs() + base, r.abs() * near_share + base);
-                    let both = one / (w * near_w);
-                    let (per_w, per_near) = (near_w * both, w * both);
-                    let (q, v, x) = (e * per_w, e * per_near, r * per_w);
-                    let s = x * inverse + q * half;
-                    let (q2, v2) = (q * q, v * v);
-                    let q4 = q2 * q2;
-                    let flat = q.larger(low).smaller(self.clip);
-                    second[i] = second[i] + q2;
-                    fourth[i] = fourth[i] + q4;
-                    near[i] = near[i] + v2;
-                    qs[i] = qs[i] + q * s;
-                    ss[i] = ss[i] + s * s;
-                    clipped[i] = clipped[i] + flat * flat;
-                    share[i] = share[i] + x * x;
-                    sums.second[i] = sums.second[i] + q2;
-                    sums.fourth[i] = sums.fourth[i] + q4;
-                    sums.near[i] = sums.near[i] + v2;
-                    sums.clipped[i] = sums.clipped[i] + flat;
-                    sums.share[i] = sums.share[i] + x;
-                    let (q, v) = (q.abs(), v.abs());
-                    maxima[i] = maxima[i].larger(q);
-                    near_maxima[i] = near_maxima[i].larger(if q > judged { v } else { zero });
-                    q_out[i] = q;
-                    v_out[i] = v;
-                }
-            }
-            let (second, fourth) = (total(second), total(fourth));
-            *block = [T::of(second), T::of(fourth)];
-            found.second += second;
-            found.fourth += fourth;
         }
-        gather(&mut found, [&mut near, &mut qs, &mut ss, &mut clipped, &mut share]);
-        found.largest = largest(maxima).wide();
-        found.near_largest = largest(near_maxima).wide();
+        rest.gather(&mut found);
         found
     }
 }
 
+impl<T: Real> Errors<'_, T> {
+    /// Σq² and Σq⁴ of so many numbers from `at` on.
+    #[inline(always)]
+    fn piece<const N: usize>(&mut self, at: usize, rest: &mut Rest<T>) -> (f64, f64) {
+        let of = |numbers: &[T]| numbers.get(at..).and_then(|n| n.first_chunk::<N>()).copied();
+        let (Some(r), Some(c), Some(columns)) = (of(self.r), of(self.c), of(self.columns)) else {
+            return (0.0, 0.0);
+        };
+        let piece = Piece::of(&r, &c, &of(self.p).unwrap_or([T::default(); N]), &columns, &self.units);
+        if let (Some(q), Some(v)) = (self.q[at..].first_chunk_mut::<N>(), self.v[at..].first_chunk_mut::<N>())
+        {
+            piece.store(q, v);
+        }
+        let [second, fourth, near, clipped, share] = self.sums.each().map(|sums| &mut sums[at..]);
+        let (q, v, x, clip) = (&piece.q, &piece.v, &piece.x, self.units.clip);
+        let low = T::default() - clip;
+        add_to(second, q, |q| q * q);
+        add_to(fourth, q, |q| (q * q) * (q * q));
+        add_to(near, v, |v| v * v);
+        add_to(clipped, q, |q| q.larger(low).smaller(clip));
+        add_to(share, x, |x| x);
+        piece.rest(&self.units, rest);
+        let (mut second, mut fourth) = ([T::default(); LANES], [T::default(); LANES]);
+        add(&mut second, q, q, |q, _| q * q);
+        add(&mut fourth, q, q, |q, _| (q * q) * (q * q));
+        (total(&second), total(&fourth))
+    }
+}
+
+/// q, v and x of neighbouring numbers.
+struct Piece<T, const N: usize> {
+    q: [T; N],
+    v: [T; N],
+    x: [T; N],
+}
+
+impl<T: Real, const N: usize> Piece<T, N> {
+    #[inline(always)]
+    fn of(r: &[T; N], c: &[T; N], p: &[T; N], columns: &[T; N], units: &Scale<T>) -> Self {
+        let (near_share, one, inverse) = (T::of(NEAR), T::of(1.0), T::of(1.0 / units.roundoff.wide()));
+        let Scale { power, scale, underflow, .. } = *units;
+        let none = [T::default(); N];
+        let mut piece = Self { q: none, v: none, x: none };
+        for j in 0..N {
+            let (r, c) = (r[j] * power, c[j] * power);
+            let e = (c - r) * inverse;
+            let base = columns[j] * scale + (p[j] * power + underflow);
+            let (w, near_w) = (r.abs() + base, r.abs() * near_share + base);
+            let both = one / (w * near_w);
+            let (per_w, per_near) = (near_w * both, w * both);
+            piece.q[j] = e * per_w;
+            piece.v[j] = e * per_near;
+            piece.x[j] = r * per_w;
+        }
+        piece
+    }
+
+    #[inline(always)]
+    fn store(&self, q: &mut [T; N], v: &mut [T; N]) {
+        for j in 0..N {
+            q[j] = self.q[j].abs();
+        }
+        for j in 0..N {
+            v[j] = self.v[j].abs();
+        }
+    }
+
+    #[inline(always)]
+    fn rest(&self, units: &Scale<T>, rest: &mut Rest<T>) {
+        let (zero, half, judged) = (T::default(), T::of(0.5), T::of(JUDGED));
+        let (low, inverse) = (zero - units.clip, T::of(1.0 / units.roundoff.wide()));
+        let (q, v, x) = (&self.q, &self.v, &self.x);
+        add(&mut rest.slope, q, x, |q, x| q * (x * inverse + q * half));
+        add(&mut rest.energy, q, x, |q, x| {
+            let s = x * inverse + q * half;
+            s * s
+        });
+        add(&mut rest.clipped, q, q, |q, _| {
+            let flat = q.larger(low).smaller(units.clip);
+            flat * flat
+        });
+        add(&mut rest.share, x, x, |x, _| x * x);
+        add(&mut rest.near, v, v, |v, _| v * v);
+        raise(&mut rest.largest, q, q, |q, _| q.abs());
+        raise(&mut rest.near_largest, q, v, |q, v| if q.abs() > judged { v.abs() } else { zero });
+    }
+}
+
+/// Adds a number for each place to sums by column.
+#[inline(always)]
+fn add_to<T: Real, const N: usize>(sums: &mut [T], a: &[T; N], of: impl Fn(T) -> T) {
+    if let Some(sums) = sums.first_chunk_mut::<N>() {
+        for j in 0..N {
+            sums[j] = sums[j] + of(a[j]);
+        }
+    }
+}
+
+/// Sums and maxima in lanes that need not be known block by block.
+struct Rest<T> {
+    near: [T; LANES],
+    slope: [T; LANES],
+    energy: [T; LANES],
+    clipped: [T; LANES],
+    share: [T; LANES],
+    largest: [T; LANES],
+    near_largest: [T; LANES],
+}
+
+impl<T: Real> Default for Rest<T> {
+    fn default() -> Self {
+        let [near, slope, energy, clipped, share, largest, near_largest] = [[T::default(); LANES]; 7];
+        Self { near, slope, energy, clipped, share, largest, near_largest }
+    }
+}
+
+impl<T: Real> Rest<T> {
+    /// Adds what the lanes hold and empties them.
+    #[inline(always)]
+    fn gather(&mut self, found: &mut Found) {
+        found.near += total(&self.near);
+        found.slope = [found.slope[0] + total(&self.slope), found.slope[1] + total(&self.energy)];
+        found.clipped += total(&self.clipped);
+        found.share += total(&self.share);
+        found.largest = found.largest.max(largest(&self.largest).wide());
+        found.near_largest = found.near_largest.max(largest(&self.near_largest).wide());
+        *self = Self::default();
+    }
+}
+
 /// The largest of some |q| and Σq².
-pub(crate) struct Piece<'q, T> {
+pub(crate) struct Stretch<'q, T> {
     pub(crate) q: &'q [T],
 }
 
-impl<T: Real> Loop for Piece<'_, T> {
+impl<T: Real> Loop for Stretch<'_, T> {
     type Found = (f64, f64);
 
     #[inline(always)]
@@ -185,18 +287,16 @@ impl<T: Real> Loop for Piece<'_, T> {
             let mut squares = [T::default(); LANES];
             let (vectors, rest) = q.as_chunks::<LANES>();
             for q in vectors {
-                for i in 0..LANES {
-                    maxima[i] = maxima[i].larger(q[i]);
-                    squares[i] = squares[i] + q[i] * q[i];
-                }
+                raise(&mut maxima, q, q, |q, _| q);
+                add(&mut squares, q, q, |q, _| q * q);
             }
             for (i, q) in rest.iter().enumerate() {
                 maxima[i] = maxima[i].larger(*q);
                 squares[i] = squares[i] + *q * *q;
             }
-            second += total(squares);
+            second += total(&squares);
         }
-        (largest(maxima).wide(), second)
+        (largest(&maxima).wide(), second)
     }
 }
 

@@ -108,7 +108,7 @@ impl Judged {
         row.worst = self.worst.clone();
         if let (Some(float), true) = (s.float, s.finite > 0) {
             row.max_units = Some(s.max_units.0);
-            row.row_units = Some(s.rows.iter().map(|l| l.rms).fold(0.0, f64::max));
+            row.row_units = Some(s.row_units);
             row.max_ulp = Some(s.max_ulp);
             row.inherited_units = inherited.map(|e| e / float.roundoff());
         }

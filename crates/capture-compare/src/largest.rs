@@ -75,7 +75,7 @@ impl<T: Real> Loop for Add<'_, T> {
         let mut floor = self.to.floor_in();
         for values in vectors {
             if values.iter().fold(false, |any, x| any | (*x > floor)) {
-                values.iter().for_each(|x| self.to.add(*x));
+                values.iter().filter(|x| **x > floor).for_each(|x| self.to.add(*x));
                 floor = self.to.floor_in();
             }
         }

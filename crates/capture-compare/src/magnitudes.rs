@@ -2,7 +2,7 @@
 
 use crate::{
     float::Float,
-    real::{Line, Real, largest, total},
+    real::{Line, Real, add, largest, total},
     vectors::{LANES, Loop},
 };
 use std::ops::BitOr;
@@ -95,10 +95,10 @@ impl<T: Real> Loop for Look<'_, T> {
                     ulps[i] = ulps[i].max(r.distance(c, self.line));
                 }
             }
-            found.reference += total(reference);
-            found.candidate += total(candidate);
+            found.reference += total(&reference);
+            found.candidate += total(&candidate);
         }
-        found.error = largest(errors).wide();
+        found.error = largest(&errors).wide();
         found.bits = T::significand(bits.into_iter().fold(T::Bits::default(), BitOr::bitor));
         found.ulp = ulps.into_iter().max().unwrap_or_default().into();
         found
@@ -131,22 +131,17 @@ impl<T: Real> Loop for Shares<'_, T> {
         let mut found = Squares::default();
         let spans = self.r.chunks(SPAN).zip(self.c.chunks(SPAN)).zip(self.columns.chunks_mut(SPAN));
         for ((r, c), columns) in spans {
-            let (mut rr, mut re, mut ee) =
-                ([T::default(); LANES], [T::default(); LANES], [T::default(); LANES]);
-            let vectors = r.as_chunks::<LANES>().0.iter().zip(c.as_chunks::<LANES>().0);
-            for ((r, c), column) in vectors.zip(columns.as_chunks_mut::<LANES>().0) {
-                for i in 0..LANES {
-                    let e = (c[i] - r[i]) * self.scale;
-                    let r = r[i] * self.scale;
-                    column[i] = column[i] + r.abs();
-                    rr[i] = rr[i] + r * r;
-                    re[i] = re[i] + r * e;
-                    ee[i] = ee[i] + e * e;
-                }
+            let scale = self.scale;
+            for (column, r) in columns.iter_mut().zip(r) {
+                *column = *column + (*r * scale).abs();
             }
-            found.rr += total(rr);
-            found.re += total(re);
-            found.ee += total(ee);
+            let [mut rr, mut re, mut ee] = [[T::default(); LANES]; 3];
+            add(&mut rr, r, r, |r, _| (r * scale) * (r * scale));
+            add(&mut re, r, c, |r, c| (r * scale) * ((c - r) * scale));
+            add(&mut ee, r, c, |r, c| ((c - r) * scale) * ((c - r) * scale));
+            found.rr += total(&rr);
+            found.re += total(&re);
+            found.ee += total(&ee);
         }
         found
     }

@@ -40,6 +40,7 @@ use crate::{
     outliers::{extreme, middle_and_spread, outlier},
     statistics::{Line, Statistics, lambda, median},
 };
+use serde::{Deserialize, Serialize};
 
 /// The relative noise that may be inherited where nothing is known of it.
 pub(crate) const MOST_INHERITED: f64 = 0.04;
@@ -70,9 +71,12 @@ pub fn severities(s: &Statistics, float: Float, inherited: Option<f64>) -> Vec<(
     Noise::of(s, float).severities(inherited)
 }
 
+/// The tests that know nothing of the taps before.
+const PLAIN: [&str; 8] = ["element", "element-2", "chunk", "row", "column", "block", "groups", "common"];
+
 /// The tensor's own noise, and of every test what does not depend on the taps before: a few numbers, so that the
 /// statistics need not be kept until those are known.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Noise {
     roundoff: f64,
     /// λ.
@@ -88,12 +92,12 @@ pub struct Noise {
     slope: f64,
     /// Whether the slope is that of pieces of rows, which says nothing where noise came before.
     slope_of_pieces: bool,
-    /// The tests that know nothing of the taps before.
-    plain: Vec<(&'static str, f64)>,
+    /// The severities of [`PLAIN`].
+    plain: [f64; PLAIN.len()],
 }
 
 /// The factors of rows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct RowSlope {
     /// Largest distance from the median.
     farthest: f64,
@@ -125,15 +129,15 @@ impl Noise {
             row_slope: row_slope(s),
             slope,
             slope_of_pieces,
-            plain: vec![
-                ("element", extreme(&s.near_tail, near_tau, 14.0, 5.0)),
-                ("element-2", extreme(&s.tail, tau, 20.0, 6.0)),
-                ("chunk", s.chunk_tail.map_or(0.0, |tail| extreme(&tail, tau, 6.0, 7.0))),
-                ("row", if rows >= 3 { outlier(&s.rows, 4.5, 14.0) } else { 0.0 }),
-                ("column", if rows >= 4 { outlier(&s.columns, 4.5, 14.0) } else { 0.0 }),
-                ("block", outlier(&s.blocks, 4.5, 14.0)),
-                ("groups", groups),
-                ("common", common(s, lambda)),
+            plain: [
+                extreme(&s.near_tail, near_tau, 14.0, 5.0),
+                extreme(&s.tail, tau, 20.0, 6.0),
+                s.chunk_tail.map_or(0.0, |tail| extreme(&tail, tau, 6.0, 7.0)),
+                if rows >= 3 { outlier(&s.rows, 4.5, 14.0) } else { 0.0 },
+                if rows >= 4 { outlier(&s.columns, 4.5, 14.0) } else { 0.0 },
+                outlier(&s.blocks, 4.5, 14.0),
+                groups,
+                common(s, lambda),
             ],
         }
     }
@@ -147,7 +151,7 @@ impl Noise {
     pub(crate) fn severities(&self, inherited: Option<f64>) -> Vec<(&'static str, f64)> {
         let nothing_before = inherited.is_none_or(|e| e == 0.0);
         let slope = if nothing_before || !self.slope_of_pieces { self.slope } else { 0.0 };
-        let mut all = self.plain.clone();
+        let mut all: Vec<_> = PLAIN.into_iter().zip(self.plain).collect();
         all.extend([
             ("row slope", self.row_slope(inherited)),
             ("slope", slope),

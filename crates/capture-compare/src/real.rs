@@ -26,10 +26,12 @@ pub(crate) trait Real:
     /// |x|.
     fn abs(self) -> Self;
     /// The larger of two that are not NaN: one instruction, unlike that of the standard library.
+    #[inline(always)]
     fn larger(self, other: Self) -> Self {
         if self > other { self } else { other }
     }
     /// The smaller.
+    #[inline(always)]
     fn smaller(self, other: Self) -> Self {
         if self < other { self } else { other }
     }
@@ -137,10 +139,10 @@ impl Line {
     }
 }
 
-/// The sum of all lanes.
-#[inline(always)]
-pub(crate) fn total<T: Real>(lanes: [T; LANES]) -> f64 {
-    let mut sums = lanes;
+/// The sum of all lanes. Not inlined: seen together with the loop that fills them, lanes are not kept in one vector.
+#[inline(never)]
+pub(crate) fn total<T: Real>(lanes: &[T; LANES]) -> f64 {
+    let mut sums = *lanes;
     let mut half = LANES / 2;
     while half > 0 {
         for i in 0..half {
@@ -152,9 +154,33 @@ pub(crate) fn total<T: Real>(lanes: [T; LANES]) -> f64 {
 }
 
 /// The largest of all lanes.
+#[inline(never)]
+pub(crate) fn largest<T: Real>(lanes: &[T; LANES]) -> T {
+    lanes.iter().copied().fold(T::default(), T::larger)
+}
+
+/// Adds a number for each place to sums in lanes. A loop for each sum, as several in one are not kept in vectors.
 #[inline(always)]
-pub(crate) fn largest<T: Real>(lanes: [T; LANES]) -> T {
-    lanes.into_iter().fold(T::default(), T::larger)
+pub(crate) fn add<T: Real>(sums: &mut [T; LANES], a: &[T], b: &[T], of: impl Fn(T, T) -> T) {
+    let mut lanes = *sums;
+    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+        for i in 0..LANES {
+            lanes[i] = lanes[i] + of(a[i], b[i]);
+        }
+    }
+    *sums = lanes;
+}
+
+/// The same for a maximum.
+#[inline(always)]
+pub(crate) fn raise<T: Real>(maxima: &mut [T; LANES], a: &[T], b: &[T], of: impl Fn(T, T) -> T) {
+    let mut lanes = *maxima;
+    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+        for i in 0..LANES {
+            lanes[i] = lanes[i].larger(of(a[i], b[i]));
+        }
+    }
+    *maxima = lanes;
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub struct Statistics {
     pub blocks: Vec<Line>,
     /// The same over columns j of equal j mod p, and over runs of p columns, for each p that divides the width.
     pub groups: Vec<Vec<Line>>,
+    /// The largest rms of a row.
+    pub row_units: f64,
     /// Slope of q on (r + c)/2w by row: by how many times the row is too long.
     pub slopes: Vec<f64>,
     /// The rows in pieces, where there are fewer than 8.
@@ -56,6 +58,15 @@ pub struct Statistics {
     pub slope: Option<f64>,
     /// By part of the candidate.
     pub parts: Vec<PartError>,
+}
+
+impl Statistics {
+    /// What a report shows of it: without what there is for each row, column, block and piece, which would be held for
+    /// every pair of a comparison.
+    pub(crate) fn summary(self) -> Self {
+        let (rows, columns, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { rows, columns, blocks, groups: Vec::new(), slopes: Vec::new(), pieces: None, ..self }
+    }
 }
 
 /// The upper end of many magnitudes by two order statistics.

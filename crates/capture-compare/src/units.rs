@@ -1,7 +1,7 @@
 //! The second pass over two tensors: their errors in rounding units, by element, row, column, block and part.
 
 use crate::{
-    errors::{BLOCK, Columns, Errors, Found, Means, Piece},
+    errors::{BLOCK, Columns, Errors, Found, Means, Scale, Stretch},
     float::Float,
     largest::{Add, Largest},
     magnitudes::unit,
@@ -36,7 +36,7 @@ struct Sums {
     near: Vec<f64>,
     slopes: Vec<f64>,
     blocks: Vec<Line>,
-    columns: Vec<Columns<f64>>,
+    columns: Columns<f64>,
     /// Σ of q² clipped, and of x².
     squares: [f64; 2],
     elements: Largest,
@@ -103,7 +103,7 @@ impl Sums {
             near: Vec::new(),
             slopes: Vec::new(),
             blocks: Vec::new(),
-            columns: vec![Columns::default(); grid.vectors()],
+            columns: Columns::new(grid.vectors() * LANES),
             squares: [0.0; 2],
             elements: Largest::default(),
             near_elements: Largest::default(),
@@ -114,12 +114,12 @@ impl Sums {
         }
     }
 
-    fn merge(&mut self, other: Self) {
+    fn merge(&mut self, mut other: Self) {
         self.rows.extend(other.rows);
         self.near.extend(other.near);
         self.slopes.extend(other.slopes);
         self.blocks.extend(other.blocks);
-        self.columns.iter_mut().zip(&other.columns).for_each(|(sum, x)| sum.add(x));
+        self.columns.gather(&mut other.columns);
         self.squares.iter_mut().zip(other.squares).for_each(|(sum, x)| *sum += x);
         self.elements.merge(&other.elements);
         self.near_elements.merge(&other.near_elements);
@@ -133,8 +133,8 @@ impl Sums {
 
     /// Rms and n_eff of all columns.
     fn columns(&self, counts: &[u64]) -> Vec<Line> {
-        let flat = self.columns.iter().flat_map(|c| c.second.into_iter().zip(c.fourth));
-        flat.zip(counts).map(|((second, fourth), n)| line(second, fourth, *n)).collect()
+        let sums = self.columns.second.iter().zip(&self.columns.fourth);
+        sums.zip(counts).map(|((second, fourth), n)| line(*second, *fourth, *n)).collect()
     }
 
     /// Writes what was found.
@@ -152,8 +152,7 @@ impl Sums {
         let chunks = n * (width / units.chunk);
         let chunk_tail = self.chunks.tail((chunks / 64).clamp(4, 64), chunks);
         s.chunk_tail = (width >= 2 * units.chunk).then_some(chunk_tail);
-        let near_columns: Vec<f64> = self.columns.iter().flat_map(|c| c.near).collect();
-        let by_columns = there.iter().map(|j| (near_columns[*j] / counts[*j] as f64).sqrt());
+        let by_columns = there.iter().map(|j| (self.columns.near[*j] / counts[*j] as f64).sqrt());
         let by_columns = median(by_columns).unwrap_or(0.0);
         let by_rows = median(self.near.iter().copied()).unwrap_or(0.0);
         s.near_noise = if n < 4 { by_rows } else { by_rows.min(by_columns) };
@@ -162,6 +161,7 @@ impl Sums {
         for (part, [max_units, row_units]) in s.parts.iter_mut().zip(self.parts) {
             (part.max_units, part.row_units) = (max_units, row_units);
         }
+        s.row_units = self.rows.iter().map(|l| l.rms).fold(0.0, f64::max);
         (s.rows, s.slopes, s.blocks) = (self.rows, self.slopes, self.blocks);
     }
 
@@ -178,13 +178,12 @@ impl Sums {
         if rows < 4.0 {
             return None;
         }
-        let share = |square: f64, means: &dyn Fn(&Columns<f64>) -> [f64; LANES]| {
-            let means =
-                self.columns.iter().flat_map(means).map(|sum| (sum / rows).powi(2)).sum::<f64>() / width;
+        let share = |square: f64, sums: &[f64]| {
+            let means = sums.iter().map(|sum| (sum / rows).powi(2)).sum::<f64>() / width;
             let t = square / (rows * width);
             if t > 0.0 { (means - t / rows) / (t * (1.0 - 1.0 / rows)) } else { 0.0 }
         };
-        Some((share(self.squares[0], &|c| c.clipped), share(self.squares[1], &|c| c.share)))
+        Some((share(self.squares[0], &self.columns.clipped), share(self.squares[1], &self.columns.share)))
     }
 }
 
@@ -225,7 +224,7 @@ struct Strip<'p, 'w, 'a> {
     is_narrow: bool,
     narrow: Buffers<f32>,
     /// Sums of the last rows.
-    columns: Vec<Columns<f32>>,
+    columns: Columns<f32>,
     pending: usize,
     sums: Sums,
 }
@@ -255,7 +254,7 @@ impl<T: Real> Buffers<T> {
 
 impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     fn new(units: &'p Units<'p>, pair: &'p Pair<'w, 'a>, grid: &'p Grid) -> Self {
-        let columns = vec![Columns::default(); grid.vectors()];
+        let columns = Columns::new(grid.vectors() * LANES);
         let (narrow, sums) = (Buffers::new(units, grid), Sums::new(pair, grid));
         let is_narrow = pair.is_narrow && units.scales.columns.iter().all(|c| *c < 2f64.powi(20));
         Self { units, pair, grid, is_narrow, narrow, columns, pending: 0, sums }
@@ -273,7 +272,7 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
             }
         } else {
             let mut wide = Buffers::<f64>::new(self.units, self.grid);
-            let mut columns = std::mem::take(&mut self.sums.columns);
+            let mut columns = std::mem::replace(&mut self.sums.columns, Columns::new(0));
             self.units.add(self.pair, self.grid, i, &mut wide, &mut columns, &mut self.sums, blocks);
             self.sums.columns = columns;
         }
@@ -282,9 +281,7 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     /// Gathers what was added up in f32.
     fn gather(&mut self) {
         self.pending = 0;
-        for (sum, columns) in self.sums.columns.iter_mut().zip(&mut self.columns) {
-            sum.add(&std::mem::take(columns));
-        }
+        self.sums.columns.gather(&mut self.columns);
     }
 }
 
@@ -296,7 +293,7 @@ impl Units<'_> {
         grid: &Grid,
         i: u32,
         buffers: &mut Buffers<T>,
-        columns: &mut [Columns<T>],
+        columns: &mut Columns<T>,
         sums: &mut Sums,
         blocks: bool,
     ) {
@@ -314,11 +311,13 @@ impl Units<'_> {
             c: &row.c,
             p: &row.p,
             columns: shares,
-            roundoff: T::of(u),
-            power: T::of(power),
-            scale: T::of(scale.scale * power),
-            underflow: T::of(self.float.underflow() * power / u),
-            clip: T::of(self.clip),
+            units: Scale {
+                roundoff: T::of(u),
+                power: T::of(power),
+                scale: T::of(scale.scale * power),
+                underflow: T::of(self.float.underflow() * power / u),
+                clip: T::of(self.clip),
+            },
             sums: columns,
             q,
             v,
@@ -378,7 +377,7 @@ impl Sums {
             let (largest, second) = if runs.len() == 1 {
                 (found.largest, found.second)
             } else {
-                vectors::run(Piece { q: piece })
+                vectors::run(Stretch { q: piece })
             };
             let own = &mut self.parts[*part];
             own[0] = own[0].max(largest);

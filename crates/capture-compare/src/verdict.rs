@@ -49,8 +49,10 @@ impl fmt::Display for Verdict {
 pub struct Measured {
     /// Whether the bits are equal.
     pub identical: bool,
-    /// How they differ.
+    /// How they differ, without what there is for each row and column.
     pub statistics: Statistics,
+    /// What the tests say, where floats differ.
+    pub noise: Option<Noise>,
     /// What the codes say, where they are quantised and differ.
     pub codes: Option<Codes>,
     /// The largest error over its running bound, where they are results of a reduction whose partial sums are known.
@@ -98,7 +100,7 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
             float: reference.parts.first().and_then(crate::part::Part::float),
             ..Statistics::default()
         };
-        return Measured { identical: true, statistics, codes: None, bound: None };
+        return Measured { identical: true, statistics, noise: None, codes: None, bound: None };
     }
     let is_float = reference.parts.first().is_some_and(|p| p.float().is_some());
     let statistics = if is_float {
@@ -106,7 +108,9 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     } else {
         exact::measure(reference, candidate)
     };
-    Measured { identical: false, statistics, codes: payload::measure(reference, candidate), bound: None }
+    let noise = statistics.float.filter(|_| statistics.differs).map(|float| Noise::of(&statistics, float));
+    let codes = payload::measure(reference, candidate);
+    Measured { identical: false, statistics: statistics.summary(), noise, codes, bound: None }
 }
 
 /// What the measurement means after taps with the noise `inherited` (E): `None` where there were none.
@@ -123,17 +127,18 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     if s.class_change.is_some() {
         return plain(Verdict::Different);
     }
-    let Some(float) = s.float else {
-        return plain(if s.differs { Verdict::Different } else { Verdict::Identical });
+    let Some(noise) = &measured.noise else {
+        return plain(match (s.float, s.differs) {
+            (None, true) => Verdict::Different,
+            (None, false) => Verdict::Identical,
+            (Some(_), _) => Verdict::Rounding,
+        });
     };
-    if !s.differs {
-        return plain(Verdict::Rounding);
-    }
-    let noise = Noise::of(s, float);
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
     let scale = measured.codes.map(|c| ("scale", c.severity()));
     // Where nothing before was off, the bound knows better than the tensor's own noise what an error may be.
-    let bound = measured.bound.filter(|_| inherited.is_some_and(|e| is_nothing(e, float)));
+    let bound =
+        measured.bound.filter(|_| s.float.zip(inherited).is_some_and(|(float, e)| is_nothing(e, float)));
     let tests = noise.severities(inherited).into_iter().chain(scale);
     let tests = tests.filter(|(name, _)| bound.is_none() || PATTERNS.contains(name));
     let tests = tests.chain(bound.map(|ratio| (RUNNING_BOUND, ratio)));
@@ -185,6 +190,7 @@ mod tests {
         let measured = Measured {
             identical: true,
             statistics: Statistics { both_nan: 1, ..Statistics::default() },
+            noise: None,
             codes: None,
             bound: None,
         };

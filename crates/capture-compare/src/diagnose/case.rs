@@ -13,7 +13,7 @@ use crate::{
 use capture_core::Dtype;
 
 /// Numbers of a band, unless one row is longer.
-const BAND: u64 = 1 << 19;
+const BAND: u64 = 1 << 18;
 /// The most rows and numbers that guesses are fitted to.
 const SAMPLE: (u64, u64) = (64, 1 << 20);
 
@@ -169,7 +169,7 @@ impl Factor {
     }
 }
 
-/// Two tensors whose numbers are `numbers` of that shape.
+/// A part that holds these numbers.
 fn part(numbers: &[f64], shape: &[u64]) -> Option<Part<'static>> {
     let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
     Part::new(None, Dtype::F64, shape, None, bytes.into()).ok()

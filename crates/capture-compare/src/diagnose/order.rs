@@ -2,6 +2,7 @@
 
 use super::case::{Case, Term};
 use crate::{
+    extent::extents,
     report::{Diagnosis, Kind},
     statistics::median,
     whole::{Whole, product},
@@ -18,7 +19,9 @@ const MOST: u64 = 1 << 17;
 /// The most numbers that are held against each other to find where the slices are.
 const WORK: u64 = 1 << 29;
 /// How many stretches of an order are named.
-const NAMED: usize = 6;
+const NAMED: usize = 8;
+/// Of how many ranks.
+const RANKS: usize = 4;
 
 /// The order of the slices along one dim, as no placement says it.
 pub(crate) fn reordered(case: &Case<'_, '_>) -> Option<Diagnosis> {
@@ -40,17 +43,41 @@ pub(crate) fn reordered(case: &Case<'_, '_>) -> Option<Diagnosis> {
         if !case.is_sum_of(&[&predicted]) {
             return None;
         }
-        let runs = runs(&order);
-        let said: Vec<String> = runs
-            .iter()
-            .take(NAMED)
-            .map(|(from, to)| if from + 1 == *to { from.to_string() } else { format!("{from}–{}", to - 1) })
-            .collect();
-        let more = if runs.len() > NAMED { ", …" } else { "" };
-        let text =
-            format!("the same {} in another order: {}{more}", name(axis, shape.len()), said.join(", "));
+        let said = by_rank(case.candidate, axis, &order).unwrap_or_else(|| listed(&order, NAMED));
+        let text = format!("the same {} in another order: {said}", name(axis, shape.len()));
         Some(Diagnosis::new(Kind::Reordered, text))
     })
+}
+
+/// `rank 0 holds 0–3, 8–11; rank 1 holds 4–7, …`, where the candidate's ranks hold the dim one after the other.
+fn by_rank(candidate: &Whole<'_>, axis: usize, order: &[u64]) -> Option<String> {
+    let parts = candidate.picked();
+    if candidate.has_sum() || parts.len() < 2 {
+        return None;
+    }
+    let extents = extents(candidate);
+    let mut said = Vec::new();
+    for part in parts.iter().take(RANKS) {
+        let &[stretch] = extents[*part].get(axis)?.as_slice() else { return None };
+        let own = order.get(stretch.global as usize..(stretch.global + stretch.length) as usize)?;
+        if own.len() == order.len() {
+            return None;
+        }
+        said.push(format!("rank {} holds {}", candidate.parts[*part].rank?, listed(own, NAMED / 2)));
+    }
+    let more = if parts.len() > RANKS { "; …" } else { "" };
+    Some(said.join("; ") + more)
+}
+
+/// `0–3, 8, …`: the first stretches of an order.
+fn listed(order: &[u64], most: usize) -> String {
+    let runs = runs(order);
+    let one = |(from, to): &(u64, u64)| match to - from {
+        1 => from.to_string(),
+        _ => format!("{from}–{}", to - 1),
+    };
+    let said: Vec<String> = runs.iter().take(most).map(one).collect();
+    said.join(", ") + if runs.len() > most { ", …" } else { "" }
 }
 
 /// What slices of a dim are called.

@@ -4,7 +4,7 @@ use crate::{
     index::{Firing, Index},
     run::Entry,
 };
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// How many taps are no chance: the output of one layer is the input of the next.
 const LEAST_TAPS: usize = 3;
@@ -13,51 +13,63 @@ const LEAST_NUMBERS: u64 = 16;
 /// How many taps are named.
 const NAMED: usize = 3;
 
-/// Where taps of one rank and step hold the same bytes of floats, in which not all numbers are one: the first of them, and
-/// words. Taps that are equal in another run as well, `than`, are meant to be.
-pub(crate) fn same_bytes(index: &Index<'_>, than: Option<&Index<'_>>) -> Vec<(Firing, String)> {
-    let usual: HashSet<BTreeSet<String>> =
-        than.map(|index| repeated(index).into_iter().map(|(_, taps)| taps).collect()).unwrap_or_default();
-    let mut said = HashSet::new();
-    let found = repeated(index).into_iter();
-    found
-        .filter(|(_, taps)| !usual.contains(taps) && said.insert(taps.clone()))
-        .map(|(firing, taps)| {
-            let named: Vec<&str> = taps.iter().take(NAMED).map(String::as_str).collect();
-            let more = if taps.len() > NAMED { ", …" } else { "" };
-            (firing, format!("{} taps hold the same bytes: {}{more}", taps.len(), named.join(", ")))
-        })
-        .collect()
+/// Taps of one rank and step whose records have one checksum, by the first of them.
+#[derive(Debug, Default)]
+pub(crate) struct Repeated(HashMap<Firing, Alike>);
+
+#[derive(Debug)]
+struct Alike {
+    taps: BTreeSet<String>,
+    /// Entries, the first one's first.
+    entries: Vec<usize>,
 }
 
-/// Sets of taps that hold the same bytes at one rank and step, with the first firing of each.
-fn repeated(index: &Index<'_>) -> Vec<(Firing, BTreeSet<String>)> {
-    let mut alike: BTreeMap<(u64, usize, u32, u64), Vec<(&Firing, &Entry)>> = BTreeMap::new();
+impl Repeated {
+    /// Finds them by the headers. Taps that are alike in another run as well, `than`, are meant to be.
+    pub(crate) fn of(index: &Index<'_>, than: &Index<'_>) -> Self {
+        let usual: HashSet<BTreeSet<String>> = alike(than).into_iter().map(|(_, alike)| alike.taps).collect();
+        let mut said = HashSet::new();
+        let found = alike(index).into_iter();
+        Self(found.filter(|(_, a)| !usual.contains(&a.taps) && said.insert(a.taps.clone())).collect())
+    }
+
+    /// What is to be said of a firing that is the first of several that hold the same bytes, in which not all numbers
+    /// are one. Reads them.
+    pub(crate) fn text(&self, index: &Index<'_>, firing: &Firing) -> Option<String> {
+        let Alike { taps, entries } = self.0.get(firing)?;
+        let (first, rest) = entries.split_first()?;
+        // All are read, so that a cluster learns of all that it has to fetch.
+        let others: Vec<_> = rest.iter().map(|e| index.run.bytes(&index.run.entries[*e]).ok()).collect();
+        let first = &index.run.entries[*first];
+        let bytes = index.run.bytes(first).ok()?;
+        let item = (first.dtype.bitsize() / 8).max(1);
+        let varied = bytes.chunks(item).any(|number| number != &bytes[..item]);
+        let equal = others.into_iter().all(|other| other.is_some_and(|other| other == bytes));
+        let named: Vec<&str> = taps.iter().take(NAMED).map(String::as_str).collect();
+        let more = if taps.len() > NAMED { ", …" } else { "" };
+        let text = || format!("{} taps hold the same bytes: {}{more}", taps.len(), named.join(", "));
+        (varied && equal).then(text)
+    }
+}
+
+fn alike(index: &Index<'_>) -> Vec<(Firing, Alike)> {
+    let mut alike: BTreeMap<_, Vec<(&Firing, usize, &Entry)>> = BTreeMap::new();
     for firing in index.firings() {
-        for e in index.entries(firing) {
-            let entry = &index.run.entries[*e];
+        for &e in index.entries(firing) {
+            let entry = &index.run.entries[e];
             if entry.numel() >= LEAST_NUMBERS && crate::float::Float::of(entry.dtype).is_some() {
                 let key = (firing.step, entry.process, entry.record.crc32, entry.n_bytes());
-                alike.entry(key).or_default().push((firing, entry));
+                alike.entry(key).or_default().push((firing, e, entry));
             }
         }
     }
     let mut found = Vec::new();
     for mut all in alike.into_values() {
-        all.sort_by_key(|(firing, entry)| (entry.record.seq, *firing));
-        let taps: BTreeSet<String> = all.iter().map(|(firing, _)| firing.tap.clone()).collect();
-        let [(first, entry), rest @ ..] = all.as_slice() else { continue };
-        if taps.len() >= LEAST_TAPS && are_equal(index, entry, rest.iter().map(|(_, e)| *e)) {
-            found.push(((*first).clone(), taps));
+        all.sort_by_key(|(firing, _, entry)| (entry.record.seq, *firing));
+        let taps: BTreeSet<String> = all.iter().map(|(firing, _, _)| firing.tap.clone()).collect();
+        if taps.len() >= LEAST_TAPS {
+            found.push((all[0].0.clone(), Alike { taps, entries: all.iter().map(|(_, e, _)| *e).collect() }));
         }
     }
     found
-}
-
-/// Whether records that share a checksum hold the same bytes, and not one number only.
-fn are_equal<'e>(index: &Index<'_>, first: &Entry, mut rest: impl Iterator<Item = &'e Entry>) -> bool {
-    let Ok(bytes) = index.run.bytes(first) else { return false };
-    let item = (first.dtype.bitsize() / 8).max(1);
-    let varied = bytes.chunks(item).any(|number| number != &bytes[..item]);
-    varied && rest.all(|e| index.run.bytes(e).is_ok_and(|other| other == bytes))
 }
