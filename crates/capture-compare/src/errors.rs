@@ -201,12 +201,8 @@ impl<T: Real, const N: usize> Piece<T, N> {
 
     #[inline(always)]
     fn store(&self, q: &mut [T; N], v: &mut [T; N]) {
-        for j in 0..N {
-            q[j] = self.q[j].abs();
-        }
-        for j in 0..N {
-            v[j] = self.v[j].abs();
-        }
+        q.iter_mut().zip(&self.q).for_each(|(to, q)| *to = q.abs());
+        v.iter_mut().zip(&self.v).for_each(|(to, v)| *to = v.abs());
     }
 
     #[inline(always)]

@@ -213,7 +213,7 @@ mod tests {
     fn strips_hold_every_row_once() {
         for shape in [[1u64 << 20, 16], [7, 1 << 20], [1, 5], [0, 5]] {
             let grid = Grid::of(&shape);
-            let rows: Vec<u64> = grid.strips(|rows| rows.collect::<Vec<u64>>()).concat();
+            let rows: Vec<u64> = grid.strips(Iterator::collect::<Vec<u64>>).concat();
             assert!(rows.into_iter().eq(0..grid.rows));
         }
     }
