@@ -50,14 +50,29 @@ def test_u26_the_distance_is_counted_in_codes(runs: Runs, name: str) -> None:
     assert (row.worst.reference, row.worst.candidate) == (1.0, float(other[17]))
 
 
-INTEGERS = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "complex64", "complex128"]
+INTEGERS = [
+    "bool",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "uint32",
+    "int32",
+    "uint64",
+    "int64",
+    "complex64",
+    "complex128",
+]
 
 
 @pytest.mark.parametrize("name", [*INTEGERS, "float64"])
 @pytest.mark.parametrize("shape", [(), (0, 7), (2, 8)], ids=str)
 def test_u26_scalars_and_empty_tensors_compare(runs: Runs, name: str, shape: tuple[int, ...]) -> None:
     array = np.ones(shape, dtype=name)
-    assert tpcapture.compare(runs.record(whole("x", array)), runs.record(whole("x", array))).verdict == "IDENTICAL"
+    assert (
+        tpcapture.compare(runs.record(whole("x", array)), runs.record(whole("x", array))).verdict
+        == "IDENTICAL"
+    )
     if shape == (0, 7):
         other = runs.record(whole("x", np.ones((0, 6), dtype=name)))
         assert tpcapture.compare(runs.record(whole("x", array)), other).verdict == "LAYOUT"
@@ -88,7 +103,10 @@ def test_u25_every_odd_name_is_compared_and_told(runs: Runs) -> None:
 def test_u25_one_name_twice_is_two_calls(runs: Runs) -> None:
     x = np.arange(4, dtype=np.int32)
     a, b = runs.record(whole("a", x), whole("a", x)), runs.record(whole("a", x), whole("a", x + 1))
-    assert [(row.call, row.verdict) for row in tpcapture.compare(a, b)] == [(0, "IDENTICAL"), (1, "DIFFERENT")]
+    assert [(row.call, row.verdict) for row in tpcapture.compare(a, b)] == [
+        (0, "IDENTICAL"),
+        (1, "DIFFERENT"),
+    ]
 
 
 MANY = 20_000

@@ -114,7 +114,12 @@ def test_u03_groups_of_any_number(runs: Runs, groups: int, ranks: int) -> None:
     # Every rank's own groups, all of b before all of a.
     each = groups // ranks
     stacked = [
-        np.concatenate([part.reshape(each, 3, 20)[:, :1].reshape(-1, 20), part.reshape(each, 3, 20)[:, 1:].reshape(-1, 20)])
+        np.concatenate(
+            [
+                part.reshape(each, 3, 20)[:, :1].reshape(-1, 20),
+                part.reshape(each, 3, 20)[:, 1:].reshape(-1, 20),
+            ]
+        )
         for part in np.split(tensor, ranks)
     ]
     wrong = runs.record(Tap("ba", list(stacked), f"S(0, interleave={groups})"))
@@ -165,7 +170,11 @@ def test_u09_a_rank_with_the_wrong_scale_row_is_named(runs: Runs, rows: int, ran
     right = runs.record(w, Tap("w.scale", [scale[rows] for rows in held], of))
     assert tpcapture.compare(reference, right).verdict == "IDENTICAL"
     # A rank in the middle took the rows of the rank before it.
-    at = next(rank for rank in range(1, ranks) if held[rank] != held[rank - 1] and len(held[rank]) == len(held[rank - 1]))
+    at = next(
+        rank
+        for rank in range(1, ranks)
+        if held[rank] != held[rank - 1] and len(held[rank]) == len(held[rank - 1])
+    )
     wrong = [scale[held[rank - 1 if rank == at else rank]] for rank in range(ranks)]
     row = tpcapture.compare(reference, runs.record(w, Tap("w.scale", list(wrong), of))).rows[1]
     # One row that two ranks hold is wrong on one of them.
@@ -221,7 +230,9 @@ def test_u10_declared_sharded_found_replicated(runs: Runs) -> None:
 
 @pytest.mark.parametrize("pad", [-np.inf, np.nan, 7.0], ids=str)
 @pytest.mark.parametrize(("vocab", "ranks"), [(10, 4), (49159, 8)])
-def test_u12_the_tail_past_the_logical_size_is_counted(runs: Runs, vocab: int, ranks: int, pad: float) -> None:
+def test_u12_the_tail_past_the_logical_size_is_counted(
+    runs: Runs, vocab: int, ranks: int, pad: float
+) -> None:
     logits = normals(2, vocab)
     each = -(-vocab // ranks)
     tail = np.full((2, each * ranks - vocab), pad, dtype=np.float32)

@@ -24,9 +24,7 @@ class Layer:
 
         self.x, w, self.bias = bf16(ROWS, INNER), bf16(INNER, WIDTH, scale=INNER**-0.5), bf16(WIDTH)
         self.y = (self.x @ w).astype(BF16)
-        self.partials = [
-            (self.x[:, at] @ w[at]).astype(BF16) for at in np.split(np.arange(INNER), RANKS)
-        ]
+        self.partials = [(self.x[:, at] @ w[at]).astype(BF16) for at in np.split(np.arange(INNER), RANKS)]
         self.sums = [self.partials[0]]
         for partial in self.partials[1:]:
             total = self.sums[-1].astype(np.float32) + partial.astype(np.float32)
@@ -41,7 +39,9 @@ class Layer:
         return float(np.max(np.abs(c - r) / (U * allowed)))
 
 
-def compared(runs: Runs, layer: Layer, y: Array, partials: list[Array], with_partials: bool = True) -> tpcapture.Row:
+def compared(
+    runs: Runs, layer: Layer, y: Array, partials: list[Array], with_partials: bool = True
+) -> tpcapture.Row:
     inputs = layer.x[:, :256]
     taps = [Tap("x", [inputs] * RANKS, "R"), Tap("y", [y] * RANKS, "R")]
     if with_partials:
