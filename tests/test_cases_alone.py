@@ -37,7 +37,10 @@ def test_u11_the_rank_and_range_that_were_not_reduced(
     assert first is not None
     assert (first.tap, first.ranks) == ("ar.out", [bad])
     row = report.rows[1]
-    assert text_of(row, "not_the_sum") == f'rank {bad}: elements {start}–{end - 1} are not the sum of "ar.in"'
+    assert (
+        text_of(row, "not_the_sum")
+        == f'rank {bad}: elements {start}\u2013{end - 1} are not the sum of "ar.in"'
+    )
     assert text_of(row, "not_reduced") == f"rank {bad}'s output there is its own input: not reduced"
     assert row.worst is not None
     assert (row.worst.rank, start <= row.worst.index[0] * 64 + row.worst.index[1] < end) == (bad, True)

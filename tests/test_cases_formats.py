@@ -1,5 +1,5 @@
-"""Formats, names and files that users found other tools to fail on: every dtype is decoded, every name comes back, a torn
-file costs what is in it and no more, a million records are no trouble."""
+"""Formats, names and files that users found other tools to fail on: every dtype is decoded, every name comes back, a
+torn file costs what is in it and no more, a million records are no trouble."""
 
 import json
 import subprocess

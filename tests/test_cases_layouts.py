@@ -154,7 +154,7 @@ def test_u07_a_skipped_reduction_is_an_unreduced_partial(runs: Runs, ranks: int,
 
 
 def blocks(rows: int) -> tuple[Array, Array]:
-    """A weight in blocks of 128 × 128, and its scales."""
+    """A weight in blocks of 128 x 128, and its scales."""
     weight = normals(rows, 128).astype(ml_dtypes.float8_e4m3fn)
     return weight, np.arange(1, -(-rows // 128) + 1, dtype=np.float32)[:, None]
 
@@ -185,7 +185,8 @@ def test_u09_a_rank_with_the_wrong_scale_row_is_named(runs: Runs, rows: int, ran
 def test_u09_after_dequantising_both_sides_compare(runs: Runs) -> None:
     weight, scale = blocks(256)
     layouts = runs.layouts(
-        '[[tap]]\nmatch = "w.weight"\nplacement = "S(0)"\ntransforms = ["dequant(fp8-block, scale=w.scale, block=[128,128])"]\n'
+        '[[tap]]\nmatch = "w.weight"\nplacement = "S(0)"\n'
+        'transforms = ["dequant(fp8-block, scale=w.scale, block=[128,128])"]\n'
         '[[tap]]\nmatch = "w.scale"\nplacement = "scale_of(w.weight, block=[128,128])"\n'
     )
     reference = runs.record(whole("w.weight", weight), whole("w.scale", scale))
@@ -255,7 +256,7 @@ def test_u12_uneven_shards_are_joined_and_never_trimmed(runs: Runs) -> None:
     assert (row.verdict, texts[0]) == ("LAYOUT", "reference: dim 1: expected 12, the slices add up to 10")
 
 
-# --- U13: scales in tiles of 128 × 4 ---------------------------------------------------------------------------------
+# --- U13: scales in tiles of 128 x 4 ---------------------------------------------------------------------------------
 
 
 def swizzled(scales: Array, pad: int = 0x7F) -> Array:

@@ -1,7 +1,7 @@
 """Every figure of a report's row against NumPy in float64, for every placement and kind of dtype.
 
-The oracle is written from docs/format.md and the definitions in crates/capture-compare/src/measure.rs: it shares nothing
-with the code that is tested, not even the order of its sums.
+The oracle is written from docs/format.md and the definitions in crates/capture-compare/src/measure.rs: it shares
+nothing with the code that is tested, not even the order of its sums.
 """
 
 import json
@@ -55,7 +55,7 @@ def rows_of(x: Array) -> Array:
 
 @dataclass
 class Oracle:
-    """Both sides in float64, what the terms of sums add up to in magnitude, and the format in which errors are counted."""
+    """Both sides in float64, the magnitudes of the terms of sums, and the format in which errors are counted."""
 
     r: Array
     c: Array
@@ -164,7 +164,7 @@ def test_classes_are_left_out_of_figures_and_counted(runs: Runs, name: str) -> N
     row = compared(runs.record(whole("x", a)), runs.record(whole("x", b)))
     finite = np.isfinite(f64(a)) & np.isfinite(f64(b))
     ulp = int(np.max(np.abs(line(a) - line(b))[finite]))
-    with np.errstate(invalid="ignore"):  # the oracle's own inf − inf, which it leaves out
+    with np.errstate(invalid="ignore"):  # the oracle's own inf - inf, which it leaves out
         check(row, Oracle(f64(a), f64(b), np.dtype(DTYPES[name]).name), ulp, "R")
 
 

@@ -76,7 +76,7 @@ def faulty(layer: Layer, fault: str) -> tuple[Array, list[Array]]:
     for partial in partials:
         if fault == "row zeroed":
             partial[17] = 0
-        elif fault == "row × 1.02":
+        elif fault == "row x 1.02":
             partial[17] *= np.float32(1.02)
     if fault == "one element + 0.25":
         partials[2][5, 77] += 0.25
@@ -88,7 +88,7 @@ def faulty(layer: Layer, fault: str) -> tuple[Array, list[Array]]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "least"), [("one element + 0.25", 4), ("row × 1.02", 1), ("bias twice", 20), ("row zeroed", 20)]
+    ("fault", "least"), [("one element + 0.25", 4), ("row x 1.02", 1), ("bias twice", 20), ("row zeroed", 20)]
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_fault_in_the_partials_is_beyond_it(runs: Runs, fault: str, least: float, seed: int) -> None:
@@ -97,7 +97,7 @@ def test_a_fault_in_the_partials_is_beyond_it(runs: Runs, fault: str, least: flo
     row = compared(runs, layer, y, partials)
     assert row.verdict == "DIFFERENT"
     assert layer.bound(y, partials) > least
-    if fault != "row × 1.02":  # whose factor the row slope sees even better
+    if fault != "row x 1.02":  # whose factor the row slope sees even better
         assert severity(row) == pytest.approx(layer.bound(y, partials), rel=1e-6)
 
 

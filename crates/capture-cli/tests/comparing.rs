@@ -176,7 +176,11 @@ fn nothing_compared_is_not_the_same() {
     let done = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap()]);
     let why = "tpcapture: nothing was compared: the run has one rank; give a second run\n";
     assert_eq!((done.stderr.as_str(), done.status), (why, 2), "{}", done.stdout);
-    assert!(done.stdout.starts_with("nothing was compared\nlayers.0.out, step 0: the first NaN"), "{}", done.stdout);
+    assert!(
+        done.stdout.starts_with("nothing was compared\nlayers.0.out, step 0: the first NaN"),
+        "{}",
+        done.stdout
+    );
     let json = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap(), "--json"]);
     assert_eq!((json.status, json.stderr.as_str()), (2, ""));
 }
