@@ -15,7 +15,7 @@ use capture_core::Dtype;
 
 /// Numbers of a band, unless one row is longer.
 const BAND: u64 = 1 << 18;
-/// Numbers that a guess is held against first, unless one row is longer.
+/// Numbers that a guess is held against first, in two rows at least: a shift leaves the first one as it is.
 const GLANCE: u64 = 1 << 12;
 /// The most rows and numbers that guesses are fitted to.
 const SAMPLE: (u64, u64) = (64, 1 << 20);
@@ -131,7 +131,7 @@ impl<'w, 'r> Case<'w, 'r> {
     /// Whether the sum of the terms is farther from the first rows of the candidate than rounding and noise could take it,
     /// with much to spare. Sums may cancel, so that their size is that of what they are made of.
     fn is_far(&self, terms: &[Term<'_>]) -> bool {
-        let Some((from, to)) = self.bands(GLANCE).next() else { return false };
+        let Some((from, to)) = self.bands(GLANCE.max(2 * self.width())).next() else { return false };
         let zeros = || vec![0.0; (to - from) as usize];
         let (mut candidate, mut sum, mut sizes, mut own) = (zeros(), zeros(), zeros(), zeros());
         self.candidate.read(from, &mut candidate);
