@@ -152,12 +152,11 @@ impl Noise {
         let nothing_before = inherited.is_none_or(|e| e == 0.0);
         let slope = if nothing_before || !self.slope_of_pieces { self.slope } else { 0.0 };
         let mut all: Vec<_> = PLAIN.into_iter().zip(self.plain).collect();
-        all.extend([
-            ("row slope", self.row_slope(inherited)),
-            ("slope", slope),
-            ("level", self.level(inherited)),
-        ]);
+        all.extend([("row slope", self.row_slope(inherited)), ("slope", slope)]);
         all.iter_mut().for_each(|(_, severity)| *severity = of_few(self.rows, *severity));
+        // What may be inherited where nothing is known of it is a limit for any number of rows.
+        let level = self.level(inherited);
+        all.push(("level", if inherited.is_some() { of_few(self.rows, level) } else { level }));
         all.push(("direct row", self.direct_row(inherited)));
         all
     }
