@@ -127,10 +127,15 @@ impl<'s, 'r> Sums<'s, 'r> {
         let mut stretches: Vec<Range<u64>> = Vec::new();
         let mut all_own = true;
         for stretch in &found.beyond {
+            // What the last one reached need not be looked at again.
+            let reached = stretches.last().map_or(0, |last| last.end);
+            if stretch.end <= reached {
+                continue;
+            }
             // Numbers beside it that are the rank's own input, too, are so close to the sum that they do not stand out.
             let (mut start, mut end) = (stretch.start, stretch.end);
             if (start..end).all(is_own) {
-                while start > 0 && is_own(start - 1) {
+                while start > reached && is_own(start - 1) {
                     start -= 1;
                 }
                 while end < self.sum.len() && is_own(end) {
