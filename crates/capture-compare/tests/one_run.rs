@@ -18,7 +18,7 @@ fn expect(row: &Row, verdict: Option<Verdict>, ranks: &[u32], text: &str) {
     assert_eq!(texts.join("; "), text);
 }
 
-/// U16: four ranks sample two tokens in five steps; rank 2 picks another at step 3, a third at step 4, and is gone at
+/// Four ranks sample two tokens in five steps; rank 2 picks another at step 3, a third at step 4, and is gone at
 /// step 5.
 #[test]
 fn a_rank_that_samples_another_token_is_found_at_its_first_step() {
@@ -122,7 +122,7 @@ fn outputs(of: &[&[f32]], placement: &'static str) -> Vec<Tensor> {
     of.iter().zip(0..).map(|(x, rank)| Tensor::bf16(rank, "ar.out", &[1, n], x).placed(placement)).collect()
 }
 
-/// U11: rank 1 left its own input in 16 bytes.
+/// Rank 1 left its own input in 16 bytes.
 #[test]
 fn an_all_reduce_that_left_a_chunk_out_is_found_on_its_rank() {
     let a: Vec<f32> = (0..32).map(|i| 1.0 + i as f32).collect();
