@@ -31,7 +31,9 @@ class _Tap(Protocol):
 class _Asked(TypedDict):
     run: str
     run_b: str | None
-    layouts: str | None
+    checkpoint: str | None
+    layouts: list[str]
+    only_common: bool
     noise: str | None
     pair: str
     fail_on_nan: bool

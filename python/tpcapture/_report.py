@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -145,6 +145,14 @@ class FileError:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """How many tensors were left out because the other side lacks them."""
+
+    reference: int
+    candidate: int
+
+
 @dataclass(frozen=True)
 class Report:
     """A comparison's findings: iterate over its rows, print it, or show it in a notebook."""
@@ -159,6 +167,8 @@ class Report:
     """The first row in capture order that is DIFFERENT, or LAYOUT where none is."""
     counts: dict[Verdict, int]
     """How many rows have each verdict."""
+    left_out: LeftOut
+    """What only one side has, where that is left out."""
     rows: list[Row]
     """One per tap, step, call and group, in capture order."""
     _asked: "_native._Asked" = field(repr=False, compare=False)
@@ -223,7 +233,9 @@ def compare(
     run_a: StrPath | Run,
     run_b: StrPath | Run | None = None,
     *,
-    layouts: StrPath | None = None,
+    checkpoint: StrPath | None = None,
+    layouts: StrPath | Sequence[StrPath] = (),
+    only_common: bool = False,
     noise: StrPath | Run | None = None,
     pair: Literal["step", "abs", "inputs"] = "step",
     fail_on_nan: bool = False,
@@ -235,22 +247,30 @@ def compare(
 ) -> Report:
     """Compare a candidate run with a reference, or one run across its ranks, as `tpcapture compare` does.
 
-    run_a, run_b: open runs, or paths of runs or of directories that hold one; run_a is the reference. layouts: what
-    is known of how taps are sharded, a TOML file. noise: a second run of the reference that differs from it by
-    rounding only: what it is off by is allowed. pair: which steps belong together, those of one number in the run,
-    of one number in the process, or with the same rows of the taps that the layouts file aligns by. fail_on_nan:
-    take NaN at the same place on both sides for a difference. allow_suspect: take SUSPECT for no difference. tap,
-    step: report on these only, a name or pattern and `10` or `"10-20"`; all are compared nonetheless. engine:
-    `"ray"` has tensors read by an existing Ray cluster, on whose machines the files of a run may be spread;
-    variables such as `$SCRATCH` in a path are then each machine's own. mmap: map the files rather than read them.
+    run_a, run_b: open runs, or paths of runs or of directories that hold one; run_a is the reference. checkpoint: a
+    safetensors file, or a directory of them, to compare the parameters of the one run with. layouts: what is known of
+    how taps are sharded, a TOML file, or `vllm`, `vllm-ep` or `hf` for the usual modules of these, or several, of which
+    the first that speaks of a tap counts. only_common: leave out taps, steps and ranks that only one run has. noise: a
+    second run of the reference that differs from it by rounding only: what it is off by is allowed. pair: which steps
+    belong together, those of one number in the run, of one number in the process, or with the same rows of the taps
+    that the layouts file aligns by. fail_on_nan: take NaN at the same place on both sides for a difference.
+    allow_suspect: take SUSPECT for no difference. tap, step: report on these only, a name or pattern and `10` or
+    `"10-20"`; all are compared nonetheless. engine: `"ray"` has tensors read by an existing Ray cluster, on whose
+    machines the files of a run may be spread; variables such as `$SCRATCH` in a path are then each machine's own. mmap:
+    map the files rather than read them.
 
     OSError: a path is no run, or the layouts file cannot be read. ValueError: an argument or the layouts file does not
     parse, or there is no such tap or step.
     """
+    if checkpoint is not None and run_b is not None:
+        raise ValueError("expected a checkpoint or a second run to compare with, found both")
+    several = [layouts] if isinstance(layouts, str | os.PathLike) else layouts
     asked: _native._Asked = {
         "run": _path(run_a),
         "run_b": None if run_b is None else _path(run_b),
-        "layouts": None if layouts is None else os.fspath(layouts),
+        "checkpoint": None if checkpoint is None else os.fspath(checkpoint),
+        "layouts": [os.fspath(path) for path in several],
+        "only_common": only_common,
         "noise": None if noise is None else _path(noise),
         "pair": pair,
         "fail_on_nan": fail_on_nan,
@@ -269,6 +289,7 @@ def compare(
         errors=[FileError(**error) for error in known["errors"]],
         first_divergence=known["first_divergence"] and Divergence(**known["first_divergence"]),
         counts={Verdict(verdict): n for verdict, n in known["counts"].items()},
+        left_out=LeftOut(**known["left_out"]),
         rows=[Row.of(row) for row in known["rows"]],
         _asked=asked,
         _json=text,

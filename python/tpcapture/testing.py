@@ -1,6 +1,7 @@
 """For people's own tests: `assert_same("out/tp1", "out/tp8")`."""
 
 import os
+from collections.abc import Sequence
 from typing import Literal
 
 from tpcapture._report import Report, compare
@@ -13,7 +14,9 @@ def assert_same(
     run_a: str | os.PathLike[str] | Run,
     run_b: str | os.PathLike[str] | Run | None = None,
     *,
-    layouts: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    layouts: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    only_common: bool = False,
     noise: str | os.PathLike[str] | Run | None = None,
     pair: Literal["step", "abs", "inputs"] = "step",
     fail_on_nan: bool = False,
@@ -32,7 +35,9 @@ def assert_same(
     report = compare(
         run_a,
         run_b,
+        checkpoint=checkpoint,
         layouts=layouts,
+        only_common=only_common,
         noise=noise,
         pair=pair,
         fail_on_nan=fail_on_nan,

@@ -8,7 +8,8 @@ use crate::{
     run::Reading,
 };
 use capture_compare::{
-    Access, Entry, Layouts, Options, PairBy, Report, Run, Verdict, check, compare,
+    Access, Entry, Layouts, LeftOut, OneSided, Options, PairBy, Report, Run, Verdict, check, compare,
+    keep_parameters,
     spread::{self, Cluster, Plan},
 };
 use capture_core::steps::Steps;
@@ -25,9 +26,17 @@ pub struct Comparison {
     pub run: PathBuf,
     /// The run to compare with it. Without one, RUN is compared across its ranks.
     pub run_b: Option<PathBuf>,
-    /// What is known of how taps are sharded (TOML).
-    #[arg(long, value_name = "FILE")]
-    pub layouts: Option<PathBuf>,
+    /// Compare the parameters that RUN captured with those of a checkpoint: a safetensors file, or a directory of them.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["run_b", "noise", "only_common"])]
+    pub checkpoint: Option<PathBuf>,
+    /// What is known of how taps are sharded: a TOML file, or vllm, vllm-ep or hf for the usual modules of these. May be
+    /// given several times; the first that speaks of a tap counts.
+    #[arg(long, value_name = "FILE|NAME")]
+    pub layouts: Vec<PathBuf>,
+    /// Leave out taps, steps and ranks that only one of two runs has, as of a model cut to its first layers; otherwise
+    /// they are MISSING.
+    #[arg(long, requires = "run_b")]
+    pub only_common: bool,
     /// A second run of the reference that differs from it by rounding only, such as one of another batch size: what it
     /// is off by is allowed.
     #[arg(long, value_name = "RUN", requires = "run_b")]
@@ -100,13 +109,21 @@ pub type Machines<'m> = Option<&'m dyn Cluster>;
 impl Comparison {
     /// Opens the runs and the layouts file.
     fn open(&self) -> Result<Opened<'_>, Error> {
-        let layouts = self.layouts.as_deref().map_or_else(|| Ok(Layouts::default()), Layouts::read)?;
+        let layouts = self
+            .layouts
+            .iter()
+            .try_fold(Layouts::default(), |all, path| Ok::<_, Error>(all.before(Layouts::read(path)?)))?;
         if self.pair == PairBy::Inputs && layouts.align().is_empty() {
             return Err(Error::NoAlignment);
         }
-        let paths = std::iter::once(&self.run).chain(&self.run_b);
         let open = |path| Run::open(path, self.reading.access());
-        let runs = paths.map(|path| open(path)).collect::<Result<_, _>>()?;
+        let paths = std::iter::once(&self.run).chain(&self.run_b);
+        let mut runs = paths.map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
+        if let Some(path) = &self.checkpoint {
+            let checkpoint = Run::checkpoint(path, self.reading.access())?;
+            keep_parameters(&mut runs[0], &checkpoint, &layouts);
+            runs.insert(0, checkpoint);
+        }
         let noise = self.noise.as_deref().map(open).transpose()?;
         Ok(Opened { asked: self, layouts, runs, noise })
     }
@@ -127,6 +144,15 @@ impl Comparison {
         opened.compare(options)
     }
 
+    /// What becomes of a tensor that only one side has.
+    fn one_sided(&self) -> OneSided {
+        match (&self.checkpoint, self.only_common) {
+            (Some(_), _) => OneSided::OfReferenceLeftOut,
+            (None, true) => OneSided::LeftOut,
+            (None, false) => OneSided::Missing,
+        }
+    }
+
     fn spread(&self, cluster: &dyn Cluster, details: bool) -> Result<Compared, Error> {
         let run_b = self.run_b.as_deref().ok_or(Error::RayNeedsTwoRuns)?;
         if self.pair == PairBy::Inputs {
@@ -140,6 +166,7 @@ impl Comparison {
             layouts: self.layouts.iter().map(text).collect::<Result<_, Error>>()?,
             fail_on_nan: self.fail_on_nan,
             pair: self.pair,
+            one_sided: self.one_sided(),
             details,
             mmap: !self.reading.no_mmap,
         };
@@ -153,7 +180,8 @@ impl Comparison {
     fn compared(&self, report: Report, layouts: &Layouts, runs: Vec<Run>) -> Result<Compared, Error> {
         let mut notes = self.unmatched(layouts, &runs);
         let report = self.chosen(report)?;
-        if let Some(why) = nothing(&report, &runs[0]) {
+        notes.extend(self.left_out(&report, &runs[0]));
+        if let Some(why) = self.nothing(&report, &runs[0]) {
             notes.push(format!("tpcapture: nothing was compared: {why}"));
         }
         Ok(Compared { report, notes, runs, allow_suspect: self.allow_suspect })
@@ -161,7 +189,7 @@ impl Comparison {
 
     /// The report on the taps and steps that were asked for, by the paths that were given.
     fn chosen(&self, report: Report) -> Result<Report, Error> {
-        let Report { errors, mut rows, .. } = report;
+        let Report { errors, mut rows, left_out, .. } = report;
         if let (Some(wanted), false) = (&self.tap, rows.is_empty()) {
             let mut seen = BTreeSet::new();
             let taps: Vec<&str> =
@@ -177,13 +205,13 @@ impl Comparison {
                 return Err(Error::NotFound(format!("nothing of step {wanted}; there are steps {steps}")));
             }
         }
-        let paths = std::iter::once(&self.run).chain(&self.run_b);
-        Ok(Report::new(paths.map(|p| p.display().to_string()).collect(), errors, rows))
+        let paths = self.checkpoint.iter().chain(std::iter::once(&self.run)).chain(&self.run_b);
+        let paths = paths.map(|p| p.display().to_string()).collect();
+        Ok(Report { left_out, ..Report::new(paths, errors, rows) })
     }
 
     /// What the layouts file says of taps that are not there.
     fn unmatched(&self, layouts: &Layouts, runs: &[Run]) -> Vec<String> {
-        let Some(path) = &self.layouts else { return Vec::new() };
         let name = |(i, run): (usize, &Run)| {
             // The first of two runs keeps its names.
             let renamed = i > 0 || runs.len() == 1;
@@ -192,11 +220,39 @@ impl Comparison {
             taps.into_iter().map(name).collect::<Vec<_>>()
         };
         let taps: Vec<String> = runs.iter().enumerate().flat_map(name).collect();
-        let unmatched = layouts.unmatched(&taps);
-        unmatched
-            .into_iter()
-            .map(|what| format!("tpcapture: {}: {what} fits no tap", path.display()))
-            .collect()
+        let files: Vec<String> = self.layouts.iter().map(|path| path.display().to_string()).collect();
+        let unmatched = layouts.unmatched(&taps).into_iter();
+        unmatched.map(|what| format!("tpcapture: {}: {what} fits no tap", files.join(", "))).collect()
+    }
+
+    /// What was left out since only one side has it.
+    fn left_out(&self, report: &Report, reference: &Run) -> Option<String> {
+        let LeftOut { reference: a, candidate: b } = report.left_out;
+        if self.checkpoint.is_some() {
+            let all = reference.entries.len();
+            return (a > 0)
+                .then(|| format!("tpcapture: {a} of {all} tensors of the checkpoint were not captured"));
+        }
+        (a + b > 0).then(|| {
+            format!("tpcapture: left out what only one run has: {a} tensors of the reference, {b} of the candidate")
+        })
+    }
+
+    /// Why no row has a verdict, where none has.
+    fn nothing(&self, report: &Report, run: &Run) -> Option<&'static str> {
+        let ranks = run.entries.iter().map(|e| e.process).collect::<BTreeSet<_>>().len();
+        let placed = report.rows.iter().any(|r| r.placement.is_some());
+        report.verdict.is_none().then_some(match (report.rows.as_slice(), report.errors.as_slice()) {
+            ([], []) if self.checkpoint.is_some() => {
+                "the run holds no parameters; capture them, as a tap NAME.param.weight or under their own names"
+            }
+            ([], []) if report.left_out != LeftOut::default() => "the runs have no tap in common",
+            ([], []) => "the runs hold no records",
+            ([], _) => "no record can be read",
+            _ if ranks == 1 => "the run has one rank; give a second run",
+            _ if !placed => "no tap has a placement; give them at the taps or in --layouts, or a second run",
+            _ => "no tap is held whole by several ranks; give a second run",
+        })
     }
 }
 
@@ -208,7 +264,8 @@ impl Opened<'_> {
 
     fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
         let Comparison { fail_on_nan, pair, .. } = *self.asked;
-        let options = Options { fail_on_nan, pair, noise: self.noise.as_ref(), ..options };
+        let (one_sided, noise) = (self.asked.one_sided(), self.noise.as_ref());
+        let options = Options { fail_on_nan, pair, one_sided, noise, ..options };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),
@@ -240,17 +297,4 @@ impl Compared {
             _ => self.report.exit_status(),
         }
     }
-}
-
-/// Why no row has a verdict, where none has.
-fn nothing(report: &Report, run: &Run) -> Option<&'static str> {
-    let ranks = run.entries.iter().map(|e| e.process).collect::<BTreeSet<_>>().len();
-    let placed = report.rows.iter().any(|r| r.placement.is_some());
-    report.verdict.is_none().then_some(match (report.rows.as_slice(), report.errors.as_slice()) {
-        ([], []) => "the runs hold no records",
-        ([], _) => "no record can be read",
-        _ if ranks == 1 => "the run has one rank; give a second run",
-        _ if !placed => "no tap has a placement; give them at the taps or in --layouts, or a second run",
-        _ => "no tap is held whole by several ranks; give a second run",
-    })
 }

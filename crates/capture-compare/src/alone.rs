@@ -18,6 +18,7 @@ use crate::{
     index::{Firing, Group, Index},
     judged::Judged,
     layouts::Layouts,
+    opened::fill_in,
     options::Options,
     pairing::{groups, in_order, said},
     reduction::{Reduction, Reductions},
@@ -55,7 +56,7 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
         };
         let looked = match said {
             Ok(Some(placements)) => look.placed(&mut row, &mut seen, placements, *from),
-            Ok(None) => look.unplaced(&mut row, &mut seen),
+            Ok(None) => look.gather(&mut row).and_then(|all| look.unplaced(&mut row, &mut seen, all)),
             Err(text) => Err(Fault::Layout(text.clone())),
         };
         match looked {
@@ -121,7 +122,14 @@ impl<'r> Look<'_, 'r> {
         placements: &Placements,
         from: PlacementFrom,
     ) -> Result<(), Fault> {
+        let mut placements = [placements.clone()];
+        let taps = self.taps();
         let gathered = self.gather(row)?;
+        // Where the shapes do not tell how it is cut, nothing is known of it.
+        if fill_in(&mut placements, &[(&taps, &self.group.entries, &gathered)]).is_err() {
+            return self.unplaced(row, seen, gathered);
+        }
+        let [placements] = &placements;
         (row.placement, row.placement_from) = (Some(placements.to_string()), Some(from));
         let rows = self.index.rows(self.firing, self.group, self.layouts).map_err(Fault::Layout)?;
         let whole = self.taps().assemble(gathered, self.group, placements, rows)?.whole;
@@ -196,10 +204,9 @@ impl<'r> Look<'_, 'r> {
             return;
         }
         differing.sort_by_key(Whole::picked);
-        let own = usual.picked();
+        let own = usual.picked_unlike(&differing[0]);
         for replica in &differing {
-            let parts: Vec<usize> = replica.picked().into_iter().filter(|p| !own.contains(p)).collect();
-            row.ranks.extend(usual.ranks(&parts));
+            row.ranks.extend(usual.ranks(&replica.picked_unlike(usual)));
             let judged = Judged::measure(usual, replica, None, Vec::new());
             judged.add_by_rank(&mut row.by_rank);
             let mut of = row.clone();
@@ -216,8 +223,7 @@ impl<'r> Look<'_, 'r> {
     }
 
     /// A tap of which nobody said how it is placed.
-    fn unplaced(&self, row: &mut Row, seen: &mut Seen) -> Result<(), Fault> {
-        let gathered = self.gather(row)?;
+    fn unplaced(&self, row: &mut Row, seen: &mut Seen, gathered: Gathered<'r>) -> Result<(), Fault> {
         let shapes = gathered.shapes(true);
         let text = match shapes.as_slice() {
             [shape] => format!("on one rank: {shape:?}"),

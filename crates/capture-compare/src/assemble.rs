@@ -6,7 +6,10 @@ use crate::{
     part::Part,
     whole::{Join, Node, Piece, Whole, product},
 };
-use capture_core::{Mesh, Placement, Placements, Sharding, placement::Cut};
+use capture_core::{
+    Mesh, Placement, Placements, Sharding,
+    placement::{Cut, Section},
+};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// One rank's part and where the rank stands.
@@ -221,13 +224,27 @@ impl Assembler<'_, '_> {
                 .collect::<Result<_, _>>()?;
         }
         let slices: Vec<u64> = built.iter().map(|b| b.shape[axis]).collect();
-        let total = slices.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)).unwrap_or(u64::MAX);
+        let mut total = slices.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)).unwrap_or(u64::MAX);
         let mut shape = built[0].shape.clone();
         let inner = product(&shape[axis + 1..]);
-        shape[axis] = total;
         let whole = |b: &Built, length| Piece { node: b.node.clone(), start: 0, length, of: length };
         let pieces = match cut {
-            Cut::Sections(sections) => section_pieces(&built, &slices, axis, sections)?,
+            Cut::Sections(sizes) => {
+                let sections = sizes.iter().map(|size| Section { size: *size, groups: None });
+                section_pieces(&built, &slices, (axis, inner), &sections.collect::<Vec<_>>())?
+            }
+            Cut::Equal(count) => {
+                if !total.is_multiple_of(*count) {
+                    return Err(Misfit::Equal { axis, count: *count, total });
+                }
+                let sections = vec![Section { size: total / count, groups: None }; *count as usize];
+                section_pieces(&built, &slices, (axis, inner), &sections)?
+            }
+            Cut::Shared(sections) => {
+                let pieces = section_pieces(&built, &slices, (axis, inner), sections)?;
+                total = pieces.iter().map(|piece| piece.length).sum();
+                pieces
+            }
             Cut::Interleave(groups) => {
                 let group = total / groups;
                 if !total.is_multiple_of(*groups)
@@ -239,6 +256,7 @@ impl Assembler<'_, '_> {
             }
             Cut::Plain | Cut::Groups(_) => built.iter().zip(&slices).map(|(b, n)| whole(b, *n)).collect(),
         };
+        shape[axis] = total;
         // Padding rows along the joined dim add up; along another one every slice has the same.
         let padded = built.iter().map(|b| b.padded);
         let padded = if axis == 0 { padded.sum() } else { padded.max().unwrap_or(0) };
@@ -253,37 +271,59 @@ fn sized(whole: Built, axis: usize, size: Option<u64>) -> Result<Built, Misfit> 
     whole.crop(axis, expected).map_err(|_| Misfit::Size { axis, expected, found })
 }
 
-/// Each section cut by itself as `torch.chunk` does: equal slices rounded up, the last ones shorter.
+/// Each section cut by itself as `torch.chunk` does: equal slices rounded up, the last ones shorter. A slice that several
+/// ranks hold is each of theirs.
 fn section_pieces(
     built: &[Built],
     slices: &[u64],
-    axis: usize,
-    sections: &[u64],
+    (axis, inner): (usize, u64),
+    sections: &[Section],
 ) -> Result<Vec<Piece>, Misfit> {
     let size = built.len();
-    let share = |section: u64, place: usize| {
-        let each = section.div_ceil(size as u64);
-        let start = each.saturating_mul(place as u64).min(section);
-        each.min(section - start)
+    for groups in sections.iter().filter_map(|section| section.groups) {
+        if !(size as u64).is_multiple_of(groups) {
+            return Err(Misfit::Groups { groups, size });
+        }
+    }
+    let holders = |section: &Section| section.groups.map_or(1, |groups| size / groups as usize);
+    let share = |section: &Section, place: usize| {
+        let each = section.size.div_ceil((size / holders(section)) as u64);
+        let start = each.saturating_mul((place / holders(section)) as u64).min(section.size);
+        each.min(section.size - start)
     };
     for (place, &found) in slices.iter().enumerate() {
-        let expected = sections.iter().fold(0u64, |sum, n| sum.saturating_add(share(*n, place)));
+        let expected = sections.iter().fold(0u64, |sum, s| sum.saturating_add(share(s, place)));
         if expected != found {
-            let sections = sections.to_vec();
+            let sections = sections.iter().map(|section| section.size).collect();
             return Err(Misfit::Sections { axis, sections, size, place, expected, found });
         }
     }
     let mut starts = vec![0; size];
-    let mut pieces = Vec::with_capacity(sections.len() * size);
-    for &section in sections {
-        for (place, built) in built.iter().enumerate() {
-            let length = share(section, place);
-            let (node, start, of) = (built.node.clone(), starts[place], slices[place]);
-            pieces.push(Piece { node, start, length, of });
+    let mut pieces = Vec::new();
+    for section in sections {
+        let mut cut = (0..size).map(|place| {
+            let (start, length) = (starts[place], share(section, place));
             starts[place] += length;
+            Piece { node: built[place].node.clone(), start, length, of: slices[place] }
+        });
+        let holders = holders(section);
+        while let Some(piece) = cut.next() {
+            let length = piece.length;
+            let held: Vec<Piece> = std::iter::once(piece).chain(cut.by_ref().take(holders - 1)).collect();
+            pieces.push(if let [piece] = held.as_slice() {
+                piece.clone()
+            } else {
+                shared(held, length, inner)
+            });
         }
     }
     Ok(pieces)
+}
+
+/// One stretch that several ranks hold.
+fn shared(held: Vec<Piece>, length: u64, inner: u64) -> Piece {
+    let of = held.into_iter().map(|piece| Node::Join(Join { pieces: vec![piece], length, inner })).collect();
+    Piece { node: Node::Same { pick: 0, of }, start: 0, length, of: length }
 }
 
 #[cfg(test)]

@@ -13,12 +13,12 @@ use crate::{
     judged::Judged,
     layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
-    options::Options,
+    options::{OneSided, Options},
     outcome::{Measurement, Outcome},
     pairing::{Pair, groups, pairs},
     payload::same_codes,
     reduction::{Reduced, Reduction, Reductions},
-    report::{Diagnosis, Kind, Report, Row},
+    report::{Diagnosis, Kind, LeftOut, Report, Row},
     run::{Entry, FileError, Run},
     scale,
     steps::Steps,
@@ -58,6 +58,7 @@ pub struct Comparison<'r> {
     layouts: &'r Layouts,
     options: Options<'r>,
     pairs: Vec<Pair>,
+    left_out: LeftOut,
     repeated: Repeated,
     alignments: Alignments,
     noise_alignments: Alignments,
@@ -79,12 +80,24 @@ impl<'r> Comparison<'r> {
         let sides =
             [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))];
         let steps = Steps::new(sides.each_ref(), layouts, options.pair);
-        let pairs = pairs(&sides[0], &sides[1], layouts, &steps);
+        let mut pairs = pairs(&sides[0], &sides[1], layouts, &steps);
+        let left_out = leave_out(&mut pairs, options.one_sided);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
         let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
         let repeated = Repeated::of(&sides[1], &sides[0]);
         let (alignments, noise_alignments) = Default::default();
-        Self { sides, noise, reductions, layouts, options, pairs, repeated, alignments, noise_alignments }
+        Self {
+            sides,
+            noise,
+            reductions,
+            layouts,
+            options,
+            pairs,
+            left_out,
+            repeated,
+            alignments,
+            noise_alignments,
+        }
     }
 
     /// How many pairs there are.
@@ -140,7 +153,13 @@ impl<'r> Comparison<'r> {
             return Outcome::Settled(Box::new(incomplete(&opening, row)));
         }
         let opened = match opening.open(&mut row, [a, b]) {
-            Ok(opened) => opened,
+            Ok(opened) => {
+                // Ranks that one side lacks: the others' figures are to decide.
+                if self.options.one_sided == OneSided::LeftOut {
+                    row.verdict = None;
+                }
+                opened
+            }
             Err(Fault::File(error)) => return Outcome::Unreadable(error),
             Err(Fault::Layout(text)) => {
                 row.verdict = Some(Verdict::Layout);
@@ -208,7 +227,7 @@ impl<'r> Comparison<'r> {
 
     fn explain_difference(&self, decided: &Decided) -> Explained {
         let none = Explained::default();
-        let differs = decided.row.verdict == Some(Verdict::Different);
+        let differs = matches!(decided.row.verdict, Some(Verdict::Suspect | Verdict::Different));
         let misfits = decided.row.verdict == Some(Verdict::Layout);
         if !(differs || misfits || self.options.details) {
             return none;
@@ -244,7 +263,8 @@ impl<'r> Comparison<'r> {
             }
         }
         let runs = self.sides.each_ref().map(|side| side.run.path.display().to_string());
-        Report::new(runs.to_vec(), errors, decided.into_iter().map(|d| d.row).collect())
+        let rows = decided.into_iter().map(|d| d.row).collect();
+        Report { left_out: self.left_out, ..Report::new(runs.to_vec(), errors, rows) }
     }
 }
 
@@ -276,6 +296,22 @@ fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -
             .extend(scale::misplaced(a, b).into_iter().map(|text| Diagnosis::new(Kind::RankOrder, text)));
     }
     judged
+}
+
+/// Leaves out the pairs of which only one side is there, where that is asked for.
+fn leave_out(pairs: &mut Vec<Pair>, one_sided: OneSided) -> LeftOut {
+    let mut left_out = LeftOut::default();
+    pairs.retain(|pair| {
+        let (side, count) = match pair.groups {
+            [Some(_), None] => (0, &mut left_out.reference),
+            [None, Some(_)] => (1, &mut left_out.candidate),
+            _ => return true,
+        };
+        let is_left_out = one_sided.leaves_out(side);
+        *count += usize::from(is_left_out) * pair.joined[side].as_ref().map_or(1, |j| j.parts.len());
+        !is_left_out
+    });
+    left_out
 }
 
 /// The row of what is on one side only.

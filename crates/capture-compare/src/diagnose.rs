@@ -8,7 +8,7 @@
 //!
 //! In a run with a fault all taps after it differ, and looking for all of that everywhere would take longer than the
 //! comparison. The whole search is for the first rows of a report that differ (`Decided::searched`); others are held against a
-//! factor and an order of ranks only.
+//! factor and an order of ranks only. Of a `SUSPECT` row only placements and orders of ranks are said, as noise makes neither.
 
 mod added;
 mod bits;
@@ -28,11 +28,12 @@ use crate::{
     index::Group,
     opened::{Opened, Opening},
     report::Diagnosis,
+    verdict::Verdict,
     walk::Decided,
     whole::Whole,
 };
 
-/// What explains a row that is `DIFFERENT`, of which `pair` is the worst variant.
+/// What explains a row that is `DIFFERENT` or `SUSPECT`, of which `[a, b]` is the worst variant.
 pub(crate) fn diagnose(
     opening: &Opening<'_, '_>,
     groups: [&Group; 2],
@@ -44,6 +45,11 @@ pub(crate) fn diagnose(
         return Vec::new();
     }
     let case = Case::new(a, b, opened.precision, decided.inherited);
+    if decided.row.verdict == Some(Verdict::Suspect) {
+        // Rounding may look like a factor, but never like other rows.
+        let found = misplaced(opening, groups, decided).or_else(|| ranks::misplaced(&case));
+        return found.into_iter().collect();
+    }
     let whose = case.odd_rank().map_or_else(|| "candidate".to_owned(), |rank| format!("rank {rank}"));
     if !decided.searched {
         let found = ranks::misplaced(&case).or_else(|| scaled::scaled(&case, &whose));

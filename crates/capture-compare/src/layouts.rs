@@ -39,7 +39,14 @@ use rename::Rename;
 use serde::Deserialize;
 use std::path::Path;
 
-/// What a layouts file says. The default says nothing.
+/// The layouts that come with the package, by name.
+const READY_MADE: [(&str, &str); 3] = [
+    ("vllm", include_str!("../layouts/vllm.toml")),
+    ("vllm-ep", include_str!("../layouts/vllm-ep.toml")),
+    ("hf", include_str!("../layouts/hf.toml")),
+];
+
+/// What a layouts file says, or several. The default says nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Layouts {
     taps: Vec<TapLayout>,
@@ -61,23 +68,44 @@ struct File {
 }
 
 impl Layouts {
-    /// Reads a layouts file.
+    /// Reads layouts: a file, or what comes with the package under that name where there is no such file.
     pub fn read(path: &Path) -> Result<Self, LayoutsError> {
         Self::of_text(path, &Self::text(path)?)
     }
 
-    /// The text of a layouts file.
+    /// The text of what is read.
     pub fn text(path: &Path) -> Result<String, LayoutsError> {
-        std::fs::read_to_string(path).map_err(|reason| LayoutsError::Read { path: path.to_owned(), reason })
+        match (std::fs::read_to_string(path), ready_made(path)) {
+            (Ok(text), _) => Ok(text),
+            (Err(e), Some(text)) if e.kind() == std::io::ErrorKind::NotFound => Ok(text.to_owned()),
+            (Err(reason), _) => Err(LayoutsError::Read { path: path.to_owned(), reason }),
+        }
+    }
+
+    /// What is said here, and where nothing is, in `other`.
+    #[must_use]
+    pub fn before(mut self, other: Self) -> Self {
+        self.taps.extend(other.taps);
+        self.renames.extend(other.renames);
+        self.joins.extend(other.joins);
+        if self.align.is_empty() {
+            self.align = other.align;
+        }
+        self
     }
 
     /// What a layouts file of that name says that holds this text.
     pub fn of_text(path: &Path, text: &str) -> Result<Self, LayoutsError> {
-        Self::parse(text).map_err(|Fault { at, reason }| LayoutsError::Line {
+        let mut layouts = Self::parse(text).map_err(|Fault { at, reason }| LayoutsError::Line {
             path: path.to_owned(),
             line: text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1,
             reason,
-        })
+        })?;
+        if ready_made(path) == Some(text) {
+            layouts.taps.iter_mut().for_each(|tap| tap.ready_made = true);
+            layouts.joins.iter_mut().for_each(|join| join.ready_made = true);
+        }
+        Ok(layouts)
     }
 
     fn parse(text: &str) -> Result<Self, Fault> {
@@ -112,12 +140,20 @@ impl Layouts {
         own.or_else(|| self.of(tap)).map_or_else(Vec::new, |t| t.transforms_of(tap))
     }
 
+    /// The taps whose last dim is as wide as a rank's share of the first section of a tap.
+    #[must_use]
+    pub fn first_section(&self, tap: &str) -> Vec<String> {
+        self.of(tap).map_or_else(Vec::new, |layout| layout.first_section_of(tap))
+    }
+
     /// What every `[[tap]]` matches and every `[[join]]` joins that fits none of the taps, names as they are after
-    /// renaming.
+    /// renaming. What comes with the package speaks of more modules than a model has.
     #[must_use]
     pub fn unmatched(&self, taps: &[String]) -> Vec<String> {
-        let unmatched = self.taps.iter().filter(|t| !taps.iter().any(|tap| t.globs.matches(tap)));
-        let unjoined = self.joins.iter().filter(|j| !taps.iter().any(|tap| j.part(tap).is_some()));
+        let unmatched =
+            self.taps.iter().filter(|t| !t.ready_made && !taps.iter().any(|tap| t.globs.matches(tap)));
+        let unjoined =
+            self.joins.iter().filter(|j| !j.ready_made && !taps.iter().any(|tap| j.part(tap).is_some()));
         let unmatched = unmatched.map(|t| format!("match {:?}", t.text));
         unmatched.chain(unjoined.map(|j| format!("join of {}", j.text()))).collect()
     }
@@ -139,6 +175,11 @@ impl Layouts {
     pub fn renamed(&self, tap: &str) -> String {
         self.renames.iter().find_map(|rename| rename.of(tap)).unwrap_or_else(|| tap.to_owned())
     }
+}
+
+/// The text of the layouts that come with the package under that name.
+fn ready_made(name: &Path) -> Option<&'static str> {
+    READY_MADE.iter().find(|(ready, _)| name == Path::new(ready)).map(|(_, text)| *text)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod summary;
 
 pub mod transform;
 pub mod layouts;
+mod parameters;
 
 pub mod part;
 pub mod whole;
@@ -49,6 +50,7 @@ pub mod infer;
 pub mod report;
 pub mod options;
 mod placing;
+mod sections;
 mod taps;
 mod row_keys;
 mod steps;
@@ -70,8 +72,9 @@ mod alone;
 pub use alone::check;
 pub use compare::{Comparison, compare};
 pub use layouts::{Layouts, LayoutsError};
-pub use options::{Options, PairBy};
-pub use report::Report;
+pub use options::{OneSided, Options, PairBy};
+pub use parameters::keep_parameters;
+pub use report::{LeftOut, Report};
 pub use run::{Access, Entry, FileError, OpenError, Process, Run};
 pub use source::path_as_text;
 pub use verdict::Verdict;

@@ -35,6 +35,9 @@ pub enum OpenError {
     /// A directory with no run in it.
     #[error("expected a run directory, or a directory holding one run, found no run: {}", .0.display())]
     NoRun(PathBuf),
+    /// A directory that is no checkpoint.
+    #[error("expected a safetensors file, or a directory of them, found none: {}", .0.display())]
+    NoCheckpoint(PathBuf),
     /// A directory with several runs in it.
     #[error("expected one run, found {}: {}", runs.join(", "), path.display())]
     Several {

@@ -66,6 +66,16 @@ pub enum Misfit {
         /// What it holds.
         found: u64,
     },
+    /// The dim cannot be cut into so many equal sections.
+    #[error("dim {axis}: expected {count} sections of equal size, found {total} in all")]
+    Equal {
+        /// Dim.
+        axis: usize,
+        /// Declared number of sections.
+        count: u64,
+        /// Sum of the slices.
+        total: u64,
+    },
     /// Groups are cut apart, or do not divide what they group.
     #[error("dim {axis}: expected whole groups of {groups} in {total}, found slices {slices:?}")]
     Interleave {

@@ -1,6 +1,9 @@
 //! A pair of groups, opened: the logical tensors of both sides under the placements that were said or inferred.
 
+mod filled;
 mod joined;
+
+pub(crate) use self::filled::fill_in;
 
 use crate::{
     align::Alignments,
@@ -81,7 +84,10 @@ impl<'r> Opening<'_, 'r> {
             rows.map_err(|text| Fault::Layout(format!("{}: {text}", SIDES[side])))
         };
         let rows = [rows(0)?, rows(1)?];
-        let (placements, from) = self.placements(&gathered, rows)?;
+        let (mut placements, from) = self.placements(&gathered, rows)?;
+        let entries = [&groups[0].entries[..], &groups[1].entries[..]];
+        let sides = [0, 1].map(|side| (&taps[side], entries[side], &gathered[side]));
+        fill_in(&mut placements, &sides).map_err(Fault::Layout)?;
         // The side with several ranks is the one whose placement matters.
         let shown = usize::from(gathered[1].members.len() > 1 || gathered[0].members.len() == 1);
         row.placement = Some(placements[shown].to_string());
@@ -168,9 +174,7 @@ fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
             None => {}
             Some(other) => {
                 let own = |of: &Whole<'_>, not: &Whole<'_>| {
-                    let not = not.picked();
-                    let parts: Vec<usize> = of.picked().into_iter().filter(|p| !not.contains(p)).collect();
-                    of.ranks(&parts).first().copied().unwrap_or_default()
+                    of.ranks(&of.picked_unlike(not)).first().copied().unwrap_or_default()
                 };
                 let [a, b] = [own(whole, other), own(other, whole)];
                 found.get_or_insert_with(|| {

@@ -31,6 +31,25 @@ impl FromStr for PairBy {
     }
 }
 
+/// What becomes of a tensor that only one side has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OneSided {
+    /// It is `MISSING` on the other.
+    #[default]
+    Missing,
+    /// It is left out if the reference has it: a checkpoint holds more than was captured.
+    OfReferenceLeftOut,
+    /// It is left out.
+    LeftOut,
+}
+
+impl OneSided {
+    /// Whether what only that side has is left out.
+    pub(crate) fn leaves_out(self, side: usize) -> bool {
+        self == Self::LeftOut || (self == Self::OfReferenceLeftOut && side == 0)
+    }
+}
+
 /// How to compare.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'p> {
@@ -40,6 +59,8 @@ pub struct Options<'p> {
     pub details: bool,
     /// Which steps of the runs belong together.
     pub pair: PairBy,
+    /// What becomes of taps, steps and ranks that one side lacks.
+    pub one_sided: OneSided,
     /// A second run of the reference that differs from it by rounding only: what it is off by is allowed.
     pub noise: Option<&'p Run>,
     /// Called after each row, from any thread, with the bytes of its records.

@@ -23,8 +23,19 @@ pub struct Report {
     pub first_divergence: Option<Divergence>,
     /// How many rows have each verdict.
     pub counts: BTreeMap<Verdict, u64>,
+    /// What only one side has, where that is left out.
+    pub left_out: LeftOut,
     /// One row per tap, step, call and group, in capture order.
     pub rows: Vec<Row>,
+}
+
+/// How many tensors were left out because the other side lacks them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Of the reference.
+    pub reference: usize,
+    /// Of the candidate.
+    pub candidate: usize,
 }
 
 /// Where two runs part.
@@ -225,7 +236,8 @@ impl Report {
             Divergence { tap: row.tap.clone(), step: row.step, call: row.call, ranks: row.ranks.clone() }
         });
         let verdict = rows.iter().filter_map(|r| r.verdict).max();
-        Self { verdict, runs, errors, first_divergence, counts, rows }
+        let left_out = LeftOut::default();
+        Self { verdict, runs, errors, first_divergence, counts, left_out, rows }
     }
 
     /// The command's exit status: 0 same, 1 different, 2 could not be done. A difference outweighs what could
@@ -284,6 +296,7 @@ mod tests {
                 r#"{"verdict":"DIFFERENT","runs":["a"],"errors":[{"file":"run/x","reason":"torn"}],"#,
                 r#""first_divergence":{"tap":"q","step":0,"call":0,"ranks":[1]},"#,
                 r#""counts":{"IDENTICAL":0,"ROUNDING":0,"SUSPECT":0,"MISSING":0,"LAYOUT":0,"DIFFERENT":1},"#,
+                r#""left_out":{"reference":0,"candidate":0},"#,
                 r#""rows":[{"tap":"q","step":0,"call":0,"group":null,"verdict":"DIFFERENT","placement":null,"#,
                 r#""placement_from":null,"test":null,"ranks":[1],"n":0,"padded":0,"max_units":null,"row_units":null,"#,
                 r#""rel_l2":null,"max_abs":null,"max_ulp":null,"cosine":null,"slope":null,"nan":0,"both_nan":0,"#,

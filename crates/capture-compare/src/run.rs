@@ -16,6 +16,7 @@ use std::{
 };
 
 mod catalogue;
+mod checkpoint;
 
 pub use crate::{
     listing::OpenError,

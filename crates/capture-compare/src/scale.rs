@@ -10,7 +10,7 @@ use crate::{
     misfit::Misfit,
     whole::{Join, Node, Piece, Whole, product},
 };
-use capture_core::{Placements, Sharding, placement::Cut};
+use capture_core::{Placements, Sharding};
 use std::sync::Arc;
 
 /// The logical tensor of the scales that `members` hold of `weight`, whose parts come from the same ranks and lie under
@@ -60,13 +60,13 @@ struct Ruler {
 fn rulers(shape: &[u64], placements: &Placements, block: &[u64]) -> Vec<Ruler> {
     let sections = |axis: usize| {
         let of = placements.0.iter().find_map(|p| match &p.sharding {
-            Sharding::Shard { axis: cut_axis, cut: Cut::Sections(sections), .. } => {
+            Sharding::Shard { axis: cut_axis, cut, .. } => {
                 let at = if *cut_axis < 0 {
                     shape.len() as i64 + i64::from(*cut_axis)
                 } else {
                     i64::from(*cut_axis)
                 };
-                (at == axis as i64).then(|| sections.clone())
+                (at == axis as i64).then(|| cut.sizes(shape[axis])).flatten()
             }
             _ => None,
         });

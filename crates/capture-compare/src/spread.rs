@@ -10,7 +10,7 @@ pub use task::{fetch, list, work};
 use crate::{
     compare::Comparison,
     layouts::{Layouts, LayoutsError},
-    options::{Options, PairBy},
+    options::{OneSided, Options, PairBy},
     outcome::Outcome,
     report::Report,
     run::{Access, Catalogue, Key, Run},
@@ -59,6 +59,8 @@ pub struct Plan {
     pub fail_on_nan: bool,
     /// See [`Options`]; by inputs nothing can be paired, as the driver reads no tensors.
     pub pair: PairBy,
+    /// See [`Options`].
+    pub one_sided: OneSided,
     /// See [`Options`].
     pub details: bool,
     /// Whether files are mapped.
@@ -127,13 +129,15 @@ impl Plan {
 
     /// What its layouts files say.
     pub fn layouts(&self) -> Result<Layouts, LayoutsError> {
-        let [(path, text)] = self.layouts.as_slice() else { return Ok(Layouts::default()) };
-        Layouts::of_text(path, text)
+        self.layouts
+            .iter()
+            .try_fold(Layouts::default(), |all, (path, text)| Ok(all.before(Layouts::of_text(path, text)?)))
     }
 
     fn comparison<'r>(&self, runs: &'r [Run], layouts: &'r Layouts) -> Comparison<'r> {
-        let Self { fail_on_nan, pair, details, .. } = *self;
-        let options = Options { fail_on_nan, pair, details, noise: runs.get(2), ..Options::default() };
+        let Self { fail_on_nan, pair, one_sided, details, .. } = *self;
+        let noise = runs.get(2);
+        let options = Options { fail_on_nan, pair, one_sided, details, noise, ..Options::default() };
         Comparison::new(&runs[0], &runs[1], layouts, options)
     }
 }

@@ -23,24 +23,22 @@ pub(crate) fn variants<'r>([a, b]: &[Whole<'r>; 2]) -> Variants<'r> {
     let mut twins = Vec::new();
     let mut others = Vec::new();
     for (side, whole) in [a, b].into_iter().enumerate() {
-        let picked = whole.picked();
         for other in whole.alternatives() {
-            let parts = other.picked();
             if same_bits(whole, &other) {
                 if side == 1 {
-                    twins.push(parts);
+                    twins.push(other.picked());
                 }
                 continue;
             }
-            let only = |of: &[usize], not: &[usize]| {
-                let parts: Vec<usize> = of.iter().copied().filter(|p| !not.contains(p)).collect();
-                whole.ranks(&parts).iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+            let only = |of: &Whole<'_>, not: &Whole<'_>| {
+                let ranks = whole.ranks(&of.picked_unlike(not));
+                ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
             };
             let text = format!(
                 "{}: rank {} does not hold what rank {} does",
                 SIDES[side],
-                only(&parts, &picked),
-                only(&picked, &parts)
+                only(&other, whole),
+                only(whole, &other)
             );
             notes.push(Diagnosis::new(Kind::Replicas, text));
             others.push(if side == 0 { [other, b.clone()] } else { [a.clone(), other] });

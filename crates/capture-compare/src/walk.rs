@@ -54,7 +54,7 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
             }
             Outcome::Measured(measurement) => walk.decide(*measurement, options),
         };
-        let differs = matches!(row.verdict, Some(Verdict::Different | Verdict::Layout));
+        let differs = matches!(row.verdict, Some(Verdict::Suspect | Verdict::Different | Verdict::Layout));
         differing += usize::from(differs);
         let searched = differs && differing <= SEARCHED;
         decided.push(Decided { pair, row, variant, inherited, searched });

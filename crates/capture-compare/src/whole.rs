@@ -255,6 +255,33 @@ impl Whole<'_> {
         all
     }
 
+    /// The parts that are read here where `other`, which has other replicas picked, reads others.
+    #[must_use]
+    pub fn picked_unlike(&self, other: &Self) -> Vec<usize> {
+        fn walk(node: &Node, other: &Node, all: &mut Vec<usize>) {
+            match (node, other) {
+                (Node::Same { pick, of }, Node::Same { pick: unlike, .. }) if pick != unlike => {
+                    all.extend(Whole::parts_of(&of[*pick]));
+                }
+                (Node::Same { pick, of }, Node::Same { of: others, .. }) => {
+                    walk(&of[*pick], &others[*pick], all);
+                }
+                (Node::Sum(of), Node::Sum(others)) => {
+                    of.iter().zip(others).for_each(|(node, other)| walk(node, other, all));
+                }
+                (Node::Join(join), Node::Join(other)) => {
+                    let pieces = join.pieces.iter().zip(&other.pieces);
+                    pieces.for_each(|(piece, other)| walk(&piece.node, &other.node, all));
+                }
+                (Node::Rows(rows), Node::Rows(other)) => walk(&rows.node, &other.node, all),
+                _ => {}
+            }
+        }
+        let mut all = Vec::new();
+        walk(&self.root, &other.root, &mut all);
+        all
+    }
+
     /// The same tensor as its other replicas have it: one for each that is not picked, with all else as it is here.
     #[must_use]
     pub fn alternatives(&self) -> Vec<Self> {

@@ -384,12 +384,15 @@ fn another_tap_added_too_often_is_found() {
     }
 }
 
+/// Whether the number of a row and column is bad.
+type Is<'i> = &'i dyn Fn(usize, usize) -> bool;
+
 #[test]
 fn a_pattern_is_found() {
     let whole = Draw(18).many(16 * 256);
     for noise in NOISE {
         let c = noisy(&whole, noise, 19);
-        let off = |is: &dyn Fn(usize, usize) -> bool| -> Vec<f32> {
+        let off = |is: Is<'_>| -> Vec<f32> {
             let number = |(i, x): (usize, &f32)| if is(i / 256, i % 256) { x + 1.5 } else { *x };
             c.iter().enumerate().map(number).collect()
         };
@@ -397,7 +400,7 @@ fn a_pattern_is_found() {
         let rows = |i: usize, _: usize| (3..=5).contains(&i);
         let head = |_: usize, j: usize| (64..128).contains(&j);
         let chunk = |i: usize, j: usize| i == 2 && (96..128).contains(&j);
-        let cases: [(&dyn Fn(usize, usize) -> bool, &str); 4] = [
+        let cases: [(Is<'_>, &str); 4] = [
             (&every, "every 32nd element of the last dim from 7"),
             (&rows, "rows 3–5"),
             (&head, "elements 64–127 of the last dim"),

@@ -49,10 +49,23 @@ pub enum Cut {
     Plain,
     /// Sections of these logical sizes, each cut by itself (merged QKV, gate/up).
     Sections(Vec<u64>),
+    /// The same, where several neighbouring ranks hold the same slice of some sections (KV heads below TP).
+    Shared(Vec<Section>),
+    /// So many sections of equal size, each cut by itself.
+    Equal(u64),
     /// So many groups, each rank owning whole groups whose parts are stored interleaved.
     Interleave(u64),
     /// So many distinct slices, each held by world/K neighbouring ranks (KV heads below TP).
     Groups(u64),
+}
+
+/// A section of an axis, cut by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Section {
+    /// Logical size.
+    pub size: u64,
+    /// So many distinct slices, each held by world/K neighbouring ranks; `None` where each rank has its own.
+    pub groups: Option<u64>,
 }
 
 /// Why a placement does not parse; `column` counts bytes from 0.
@@ -65,6 +78,31 @@ pub struct PlacementError {
     pub column: usize,
     /// What would have made sense there.
     pub expected: &'static str,
+}
+
+impl Cut {
+    /// How many sections `sections=N` may ask for.
+    pub const MOST_SECTIONS: u64 = 1024;
+
+    /// Sections, each with or without slices that several ranks hold.
+    #[must_use]
+    pub fn sections(sections: Vec<Section>) -> Self {
+        if sections.iter().all(|section| section.groups.is_none()) {
+            return Self::Sections(sections.into_iter().map(|section| section.size).collect());
+        }
+        Self::Shared(sections)
+    }
+
+    /// The sizes of the sections of an axis of that size; `None` where it has none.
+    #[must_use]
+    pub fn sizes(&self, of: u64) -> Option<Vec<u64>> {
+        match self {
+            Self::Sections(sizes) => Some(sizes.clone()),
+            Self::Shared(sections) => Some(sections.iter().map(|section| section.size).collect()),
+            Self::Equal(count) => Some(vec![of / count; *count as usize]),
+            Self::Plain | Self::Interleave(_) | Self::Groups(_) => None,
+        }
+    }
 }
 
 impl FromStr for Placements {
@@ -143,13 +181,15 @@ impl Parser<'_> {
                     .expected("size=N, as only one of sections, interleave and groups fits a placement");
             }
             cut = if self.eat("sections=[") {
-                Cut::Sections(self.sizes()?)
+                self.sections()?
+            } else if self.eat("sections=") {
+                Cut::Equal(self.count()?)
             } else if self.eat("interleave=") {
                 Cut::Interleave(self.positive()?)
             } else if self.eat("groups=") {
                 Cut::Groups(self.positive()?)
             } else {
-                return self.expected("size=, sections=[, interleave= or groups=");
+                return self.expected("size=, sections=, interleave= or groups=");
             };
         }
         if !self.eat(")") {
@@ -172,6 +212,23 @@ impl Parser<'_> {
         if self.eat(")") { Ok(Sharding::ScaleOf { tap, block }) } else { self.expected("\")\"") }
     }
 
+    /// Sections up to the closing bracket.
+    fn sections(&mut self) -> Result<Cut, PlacementError> {
+        let mut sections = Vec::new();
+        loop {
+            let size = self.positive()?;
+            let groups = if self.eat("/") { Some(self.positive()?) } else { None };
+            sections.push(Section { size, groups });
+            if !self.eat(",") {
+                break;
+            }
+        }
+        if !self.eat("]") {
+            return self.expected("\",\" or \"]\"");
+        }
+        Ok(Cut::sections(sections))
+    }
+
     /// Sizes up to the closing bracket.
     fn sizes(&mut self) -> Result<Vec<u64>, PlacementError> {
         let mut sizes = vec![self.positive()?];
@@ -179,6 +236,17 @@ impl Parser<'_> {
             sizes.push(self.positive()?);
         }
         if self.eat("]") { Ok(sizes) } else { self.expected("\",\" or \"]\"") }
+    }
+
+    /// A number of sections; of more than a tensor may have, none is made.
+    fn count(&mut self) -> Result<u64, PlacementError> {
+        let start = self.at;
+        let n = self.positive()?;
+        if n > Cut::MOST_SECTIONS {
+            self.at = start;
+            return self.expected("at most 1024 sections");
+        }
+        Ok(n)
     }
 
     fn positive(&mut self) -> Result<u64, PlacementError> {
@@ -249,6 +317,11 @@ impl fmt::Display for Placement {
                 match cut {
                     Cut::Plain => {}
                     Cut::Sections(sizes) => write!(f, ", sections=[{}]", listed(sizes))?,
+                    Cut::Shared(sections) => {
+                        let all: Vec<String> = sections.iter().map(Section::to_string).collect();
+                        write!(f, ", sections=[{}]", all.join(","))?;
+                    }
+                    Cut::Equal(n) => write!(f, ", sections={n}")?,
                     Cut::Interleave(n) => write!(f, ", interleave={n}")?,
                     Cut::Groups(n) => write!(f, ", groups={n}")?,
                 }
@@ -257,6 +330,15 @@ impl fmt::Display for Placement {
             Sharding::ScaleOf { tap, block } => write!(f, "scale_of({tap}, block=[{}])", listed(block))?,
         }
         if self.over == "tp" { Ok(()) } else { write!(f, "/{}", self.over) }
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.groups {
+            None => write!(f, "{}", self.size),
+            Some(groups) => write!(f, "{}/{groups}", self.size),
+        }
     }
 }
 
@@ -286,6 +368,8 @@ mod tests {
         check(" P /tp ", "P");
         check("S( -1 )", "S(-1)");
         check("S(1,sections=[16, 4,4])/tp", "S(1, sections=[16,4,4])");
+        check("S(1, sections=[16, 4 / 2,4/2])", "S(1, sections=[16,4/2,4/2])");
+        check("S(-1, sections=2)", "S(-1, sections=2)");
         check("S(0, groups=2, size=10)", "S(0, size=10, groups=2)");
         check("S(0)/ep,S(1)", "S(0)/ep, S(1)");
         check("S(0,interleave=4)", "S(0, interleave=4)");
@@ -299,6 +383,10 @@ mod tests {
         check_error("S(0", 3, "\",\" or \")\"");
         check_error("S(0) R", 5, "\",\" or the end");
         check_error("S(0, size=0)", 10, "a number of at least 1");
+        check_error("S(0, sections=0)", 14, "a number of at least 1");
+        check_error("S(0, sections=1025)", 14, "at most 1024 sections");
+        check_error("S(0, sections=[4/])", 17, "a number");
+        check_error("S(0, sections=[4/2)", 18, "\",\" or \"]\"");
         check_error("R, P", 3, "each mesh dimension once");
         check_error("R/Tp", 2, "a mesh dimension such as tp");
         check_error("scale_of(, block=[1])", 9, "a tap name");

@@ -21,7 +21,9 @@ const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 pub(crate) struct Asked {
     run: PathBuf,
     run_b: Option<PathBuf>,
-    layouts: Option<PathBuf>,
+    checkpoint: Option<PathBuf>,
+    layouts: Vec<PathBuf>,
+    only_common: bool,
     noise: Option<PathBuf>,
     pair: String,
     fail_on_nan: bool,
@@ -49,8 +51,8 @@ impl Asked {
     }
 
     fn comparison(self) -> PyResult<Comparison> {
-        let Self { run, run_b, layouts, noise, pair, fail_on_nan, allow_suspect, tap, step, engine, mmap } =
-            self;
+        let Self { run, run_b, checkpoint, layouts, only_common, noise, pair, .. } = self;
+        let Self { fail_on_nan, allow_suspect, tap, step, engine, mmap, .. } = self;
         let parse = |text: String| {
             let step = text.parse();
             step.map_err(|error| PyValueError::new_err(format!("step={text:?}: {error}")))
@@ -61,7 +63,9 @@ impl Asked {
         Ok(Comparison {
             run,
             run_b,
+            checkpoint,
             layouts,
+            only_common,
             noise,
             pair,
             fail_on_nan,

@@ -47,6 +47,28 @@ fn uneven_sections_are_cut_as_torch_chunk_does() {
     assert_eq!(numbers, [0., 1., 2., 3., 4., 5., 6.]);
 }
 
+/// Rows are gate 0..4 and up 4..8, cut each by itself without saying how many.
+#[test]
+fn equal_sections_need_no_sizes() {
+    let parts: &[(&[u64], &[f32])] = &[(&[4], &[0., 1., 4., 5.]), (&[4], &[2., 3., 6., 7.])];
+    let (_, numbers, _) = check("tp=2", "S(0, sections=2)", parts).unwrap();
+    assert_eq!(numbers, [0., 1., 2., 3., 4., 5., 6., 7.]);
+    let misfit = check("tp=2", "S(0, sections=3)", parts).unwrap_err();
+    assert_eq!(misfit.to_string(), "dim 0: expected 3 sections of equal size, found 8 in all");
+}
+
+/// Four query heads and two each of keys and values over four ranks: ranks 0 and 1 hold the first of these, 2 and 3 the
+/// second.
+#[test]
+fn neighbours_hold_slices_of_sections_that_have_fewer_than_ranks() {
+    let parts: &[(&[u64], &[f32])] =
+        &[(&[3], &[0., 4., 6.]), (&[3], &[1., 4., 6.]), (&[3], &[2., 5., 7.]), (&[3], &[3., 5., 7.])];
+    let (shape, numbers, _) = check("tp=4", "S(0, sections=[4,2/2,2/2])", parts).unwrap();
+    assert_eq!((shape, numbers), (vec![8], vec![0., 1., 2., 3., 4., 5., 6., 7.]));
+    let misfit = check("tp=4", "S(0, sections=[4,3/3])", parts).unwrap_err();
+    assert_eq!(misfit, Misfit::Groups { groups: 3, size: 4 });
+}
+
 /// Ten columns over four ranks of three, and uneven slices 3, 3, 3, 1.
 #[test]
 fn the_tail_past_the_size_is_padding() {

@@ -15,6 +15,8 @@ pub struct Join {
     into: String,
     /// Dim along which the parts lie one after the other; negative counts from the end.
     pub dim: i32,
+    /// Whether it comes with the package.
+    pub(super) ready_made: bool,
 }
 
 #[derive(Deserialize)]
@@ -104,7 +106,7 @@ impl Join {
                 }
                 parts.push((text.parse().map_err(|e| Fault::no_glob(at, "of", &e))?, text));
             }
-            joins.push(Self { of: parts, into: into.into_inner(), dim });
+            joins.push(Self { of: parts, into: into.into_inner(), dim, ready_made: false });
         }
         Ok(joins)
     }

@@ -2,7 +2,7 @@
 
 use super::{fault::Fault, rename::fill};
 use crate::{float::Float, transform::Transform};
-use capture_core::{Placement, Placements, Sharding, select::Globs};
+use capture_core::{Placement, Placements, Sharding, placement::Cut, select::Globs};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -18,10 +18,16 @@ pub struct TapLayout {
     pub rows: Option<Rows>,
     /// The coarsest arithmetic upstream.
     pub precision: Option<Float>,
+    /// Whether the side that is longer along the dim that is cut has padding at its end.
+    pub padded: bool,
+    /// Taps whose last dim is as wide as a rank's share of the first section.
+    first_section: Vec<String>,
     /// What is done to each rank's record first, in this order.
     transforms: Vec<Transform>,
     /// The only side of a comparison that the table speaks of, where it has one.
     pub(super) side: Option<Side>,
+    /// Whether it comes with the package.
+    pub(super) ready_made: bool,
 }
 
 /// A side of a comparison.
@@ -52,9 +58,16 @@ pub(super) struct Entry {
     #[serde(default)]
     transforms: Vec<Spanned<String>>,
     side: Option<Spanned<String>>,
+    padded: Option<Spanned<bool>>,
+    first_section: Option<Spanned<Vec<String>>>,
 }
 
 impl TapLayout {
+    /// The taps that show how wide the first section is of a tap that the table matches.
+    pub(super) fn first_section_of(&self, tap: &str) -> Vec<String> {
+        self.first_section.iter().map(|of| self.fill(of, tap)).collect()
+    }
+
     /// The placement of a tap that the table matches.
     pub(super) fn placement_of(&self, tap: &str) -> Option<Placements> {
         let filled = |placement: &Placement| match &placement.sharding {
@@ -82,20 +95,41 @@ impl Entry {
     pub(super) fn check(self) -> Result<TapLayout, Fault> {
         let at = self.r#match.span().start;
         let side = self.side.as_ref().map(side).transpose()?;
+        // padded and first_section need a placement.
         if let (Some(name), true) =
             (&self.side, self.placement.is_some() || self.rows.is_some() || self.precision.is_some())
         {
             let reason = "side: expected match and transforms beside it, found keys that hold for both sides";
             return Err(Fault::new(name.span().start, reason));
         }
+        let placement = self.placement.as_ref().map(placement).transpose()?;
+        let cut = match placement.as_ref().map(|p| p.0.as_slice()) {
+            Some([Placement { sharding: Sharding::Shard { cut, size, .. }, .. }]) => Some((cut, size)),
+            _ => None,
+        };
+        if let Some(padded) = &self.padded
+            && !matches!(cut, Some((_, None)))
+        {
+            let reason = "padded: expected a placement such as S(0), without a size, beside it";
+            return Err(Fault::new(padded.span().start, reason));
+        }
+        if let Some(taps) = &self.first_section
+            && !matches!(cut, Some((Cut::Equal(2..), _)))
+        {
+            let reason = "first_section: expected a placement such as S(0, sections=3) beside it";
+            return Err(Fault::new(taps.span().start, reason));
+        }
         Ok(TapLayout {
             globs: self.r#match.get_ref().parse().map_err(|e| Fault::no_glob(at, "match", &e))?,
             text: self.r#match.into_inner(),
-            placement: self.placement.as_ref().map(placement).transpose()?,
+            placement,
             rows: self.rows.as_ref().map(rows).transpose()?,
             precision: self.precision.as_ref().map(precision).transpose()?,
+            padded: self.padded.is_some_and(Spanned::into_inner),
+            first_section: self.first_section.map(Spanned::into_inner).unwrap_or_default(),
             transforms: self.transforms.iter().map(transform).collect::<Result<_, _>>()?,
             side,
+            ready_made: false,
         })
     }
 }

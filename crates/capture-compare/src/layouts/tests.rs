@@ -69,6 +69,16 @@ fn errors_name_the_line_and_what_was_expected() {
         "precision: expected fp64, fp32, fp16, bf16, e4m3 or e5m2, found \"int4\"",
     );
     check_error(
+        "[[tap]]\nmatch = \"*\"\nplacement = \"R\"\npadded = true\n",
+        4,
+        "padded: expected a placement such as S(0), without a size, beside it",
+    );
+    check_error(
+        "[[tap]]\nmatch = \"*\"\nplacement = \"S(0)\"\nfirst_section = [\"q\"]\n",
+        4,
+        "first_section: expected a placement such as S(0, sections=3) beside it",
+    );
+    check_error(
         "[[tap]]\nmatch = \"{a\"\n",
         2,
         "match \"{a\", column 2: expected \",\" or \"}\", found the end",
@@ -113,11 +123,38 @@ fn every_example_of_the_page_is_a_layouts_file() {
     let page = include_str!("../../../../docs/layouts.md");
     let examples: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 13);
+    assert_eq!(examples.len(), 15);
     for example in examples {
         let layouts = Layouts::parse(example).unwrap();
         let tables = layouts.taps.len() + layouts.renames.len() + layouts.joins.len() + layouts.align.len();
         assert!(tables > 0, "{example}");
+    }
+}
+
+#[test]
+fn several_files_speak_in_order() {
+    let vllm = Layouts::read(Path::new("vllm")).unwrap();
+    let own = Layouts::parse("[[tap]]\nmatch = \"*.qkv_proj, no.such\"\nplacement = \"S(0)\"\n").unwrap();
+    let both = own.before(vllm);
+    let placement = |tap| both.placement(tap).unwrap().to_string();
+    assert_eq!(placement("layers.0.attn.qkv_proj"), "S(0)");
+    assert_eq!(placement("layers.0.attn.qkv_proj.0"), "S(-1, sections=3)");
+    assert_eq!(
+        both.first_section("layers.0.attn.qkv_proj.0"),
+        ["layers.0.attn.attn.in.0", "layers.0.attn.o_proj.in.0"]
+    );
+    // Of what comes with the package nobody asked for every table.
+    assert_eq!(both.unmatched(&["x".to_owned()]), ["match \"*.qkv_proj, no.such\""]);
+}
+
+#[test]
+fn ready_made_layouts_parse_and_know_parameters_by_both_names() {
+    for (name, text) in READY_MADE {
+        assert!(!Layouts::of_text(Path::new(name), text).unwrap().taps.is_empty(), "{name}");
+    }
+    let layouts = Layouts::read(Path::new("hf")).unwrap();
+    for tap in ["m.0.o_proj.weight", "m.0.o_proj.param.weight"] {
+        assert_eq!(layouts.placement(tap).unwrap().to_string(), "S(1)");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A side that is joined of several taps, against the tap of the other side that is the whole of them.
 
-use super::{Opening, SIDES, no_replicas, of_side};
+use super::{Opening, SIDES, filled::slices, no_replicas, of_side};
 use crate::{
     gather::{Fault, Full, Gathered, Tensor},
     index::Group,
@@ -8,6 +8,7 @@ use crate::{
     layouts::Side,
     pairing::{Joined, PartOf},
     report::{Diagnosis, Kind, PlacementFrom, Row},
+    sections::{Widths, sections},
     taps::Taps,
     whole::Whole,
 };
@@ -41,6 +42,7 @@ impl<'r> Opening<'_, 'r> {
         let own = self.pair.own(other);
         let said = self.pair.said[other].clone();
         let taps = self.taps(other, &own);
+        let said = said.map(|said| self.cut_as_parts(said, &taps, whole, &parts));
         let whole = Piece::new(taps, whole, said).map_err(|fault| of_side(other, fault))?;
         let inferred = whole.said.is_none() && parts.iter().all(|part| part.said.is_none());
         let axis = axis(joined.dim, &parts).map_err(|fault| of_side(side, fault))?;
@@ -64,6 +66,48 @@ impl<'r> Opening<'_, 'r> {
             no_replicas([&tensor.whole, &whole.whole]).map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
         }
         Ok(if side == 0 { [tensor, whole] } else { [whole, tensor] })
+    }
+
+    /// A placement of the whole of which only the number of sections is said: they are as large as the parts. Where
+    /// ranks hold more than that, several hold the same.
+    fn cut_as_parts(
+        &self,
+        said: Option<Placements>,
+        taps: &Taps<'_, 'r>,
+        group: &Group,
+        parts: &[Piece<'_, 'r>],
+    ) -> Option<Placements> {
+        let mut said = said?;
+        let [Placement { sharding: Sharding::Shard { axis, cut, .. }, .. }] = said.0.as_mut_slice() else {
+            return Some(said);
+        };
+        if *cut != Cut::Equal(parts.len() as u64) {
+            return Some(said);
+        }
+        let size = |part: &Piece<'_, '_>| {
+            let (_, shape) = part.may_be.first()?;
+            let at = if *axis < 0 {
+                shape.len().checked_sub(axis.unsigned_abs() as usize)
+            } else {
+                Some(*axis as usize)
+            };
+            shape.get(at?).copied()
+        };
+        let sizes: Option<Vec<u64>> = parts.iter().map(size).collect();
+        let slices = taps.gather(group).ok().and_then(|gathered| slices(&gathered, *axis));
+        if let (Some(sizes), Some(slices)) = (sizes, slices) {
+            let total: u64 = sizes.iter().sum();
+            let of_parts = Widths { slices: vec![total], first: Some(sizes[..1].to_vec()) };
+            let shared = || {
+                let of_whole = Widths { slices: slices.clone(), first: None };
+                sections(parts.len() as u64, &[of_parts, of_whole]).ok()?.pop()
+            };
+            *cut = match slices.iter().sum::<u64>() > total {
+                true => shared().unwrap_or(Cut::Sections(sizes)),
+                false => Cut::Sections(sizes),
+            };
+        }
+        Some(said)
     }
 
     fn part<'p>(&'p self, side: usize, part: &'p PartOf) -> Result<Piece<'p, 'r>, Fault> {
