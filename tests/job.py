@@ -77,7 +77,11 @@ class Job:
     def record(self, out: Path, steps: list[list[Tap]]) -> None:
         for rank, process in enumerate(self.ranks):
             mine = [
-                [(tap.name, part, tap.placement, tap.rows) for tap in step if (part := tap.parts[rank]) is not None]
+                [
+                    (tap.name, part, tap.placement, tap.rows)
+                    for tap in step
+                    if (part := tap.parts[rank]) is not None
+                ]
                 for step in steps
             ]
             told = out.parent / f"{out.name}.{rank}.pickle"

@@ -37,7 +37,10 @@ def test_u11_the_rank_and_range_that_were_not_reduced(
     assert first is not None
     assert (first.tap, first.ranks) == ("ar.out", [bad])
     row = report.rows[1]
-    assert text_of(row, "not_the_sum") == f'rank {bad}: elements {start}–{end - 1} are not the sum of "ar.in"'
+    assert (
+        text_of(row, "not_the_sum")
+        == f'rank {bad}: elements {start}\u2013{end - 1} are not the sum of "ar.in"'
+    )
     assert text_of(row, "not_reduced") == f"rank {bad}'s output there is its own input: not reduced"
     assert row.worst is not None
     assert (row.worst.rank, start <= row.worst.index[0] * 64 + row.worst.index[1] < end) == (bad, True)
@@ -48,7 +51,11 @@ def test_u11_all_ranks_wrong_alike_are_found_by_the_sum(runs: Runs) -> None:
     total[2, 8:16] = 0
     report = tpcapture.compare(runs.record(Tap("ar.in", list(terms), "P"), Tap("ar.out", [total] * 4, "R")))
     row = report.rows[1]
-    assert (row.verdict, row.ranks, row.test and row.test.name) == ("DIFFERENT", [0, 1, 2, 3], "running bound")
+    assert (row.verdict, row.ranks, row.test and row.test.name) == (
+        "DIFFERENT",
+        [0, 1, 2, 3],
+        "running bound",
+    )
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
@@ -60,7 +67,9 @@ def test_u11_a_right_reduction_passes_in_any_order(runs: Runs, ranks: int, dtype
         backwards = (backwards.astype(np.float32) + term.astype(np.float32)).astype(dtype)
     exact = np.asarray(sum(t.astype(np.float64) for t in terms)).astype(dtype)
     for out in (total, backwards, exact):
-        report = tpcapture.compare(runs.record(Tap("ar.in", list(terms), "P"), Tap("ar.out", [out] * ranks, "R")))
+        report = tpcapture.compare(
+            runs.record(Tap("ar.in", list(terms), "P"), Tap("ar.out", [out] * ranks, "R"))
+        )
         assert (report.rows[1].verdict, report.ok) == ("IDENTICAL", True)
         assert text_of(report.rows[1], "seen") == 'the sum of "ar.in"'
 

@@ -18,7 +18,9 @@ def normals(*shape: int, seed: int = 1, scale: float = 1.0) -> Array:
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
-def linear(seed: int, ranks: int, inner: int = 1024, rows: int = 64, width: int = 128) -> tuple[Array, list[Array]]:
+def linear(
+    seed: int, ranks: int, inner: int = 1024, rows: int = 64, width: int = 128
+) -> tuple[Array, list[Array]]:
     """A row-parallel linear layer in bf16: its result on one rank, and the partial of every rank of several."""
     x = normals(rows, inner, seed=seed).astype(BF16).astype(np.float32)
     w = normals(inner, width, seed=seed + 1000, scale=inner**-0.5).astype(BF16).astype(np.float32)
@@ -64,7 +66,10 @@ def test_u06_a_bias_added_by_every_rank_is_the_same_vector_on_every_token(
 
 def test_u06_random_errors_have_no_such_name(runs: Runs) -> None:
     x = normals(16, 256)
-    reference, candidate = runs.record(whole("y", x)), runs.record(everywhere("y", x + normals(16, 256, seed=2), 2))
+    reference, candidate = (
+        runs.record(whole("y", x)),
+        runs.record(everywhere("y", x + normals(16, 256, seed=2), 2)),
+    )
     (row,) = tpcapture.compare(reference, candidate).rows
     assert (row.verdict, kinds(row)) == ("DIFFERENT", [])
 
@@ -110,7 +115,9 @@ def test_u17_expert_indices_are_sets_and_weights_follow_them(runs: Runs, experts
 
     def compare(index_b: Array, weight_b: Array) -> tpcapture.Report:
         a = runs.record(whole("topk_w", weight), whole("topk_idx", index))
-        return tpcapture.compare(a, runs.record(whole("topk_w", weight_b), whole("topk_idx", index_b)), layouts=layouts)
+        return tpcapture.compare(
+            a, runs.record(whole("topk_w", weight_b), whole("topk_idx", index_b)), layouts=layouts
+        )
 
     assert [row.verdict for row in compare(other_index, other_weight)] == ["IDENTICAL", "IDENTICAL"]
     # Token 4 takes experts that the reference did not, with weights almost the same.
@@ -148,8 +155,8 @@ def test_u18_partial_sums_of_a_long_inner_dim_are_rounding(runs: Runs, ranks: in
 
 FAULTS = {
     "one element": lambda y: add(y, (7, 9), 0.25),
-    "one row × 1.02": lambda y: scale(y, 11, 1.02),
-    "all × 1.01": lambda y: y * np.float32(1.01),
+    "one row x 1.02": lambda y: scale(y, 11, 1.02),
+    "all x 1.01": lambda y: y * np.float32(1.01),
     "a row zeroed": lambda y: scale(y, 20, 0.0),
     "bias twice": lambda y: y + normals(y.shape[1], seed=9, scale=0.05),
     "two channels swapped": lambda y: y[:, [1, 0, *range(2, y.shape[1])]],
@@ -216,7 +223,9 @@ def test_u27_a_class_that_changes_never_passes(
     assert ulp is None or row.max_ulp == ulp
 
 
-def test_u27_the_exit_status_tells_a_class_change_and_units_are_those_of_the_narrower_dtype(runs: Runs) -> None:
+def test_u27_the_exit_status_tells_a_class_change_and_units_are_those_of_the_narrower_dtype(
+    runs: Runs,
+) -> None:
     x = normals(8, 16).astype(BF16)
     a, b = runs.record(whole("x", x)), runs.record(whole("x", x.astype(np.float32)))
     (row,) = tpcapture.compare(a, b).rows

@@ -1,7 +1,7 @@
 """Every figure of a report's row against NumPy in float64, for every placement and kind of dtype.
 
-The oracle is written from docs/format.md and the definitions in crates/capture-compare/src/measure.rs: it shares nothing
-with the code that is tested, not even the order of its sums.
+The oracle is written from docs/format.md and the definitions in crates/capture-compare/src/measure.rs: it shares
+nothing with the code that is tested, not even the order of its sums.
 """
 
 import json
@@ -55,7 +55,7 @@ def rows_of(x: Array) -> Array:
 
 @dataclass
 class Oracle:
-    """Both sides in float64, what the terms of sums add up to in magnitude, and the format in which errors are counted."""
+    """Both sides in float64, the magnitudes of the terms of sums, and the format in which errors are counted."""
 
     r: Array
     c: Array
@@ -97,7 +97,10 @@ class Oracle:
 
     def worst(self) -> list[int]:
         """The first place whose class differs, else that of the largest error."""
-        classes = [np.where(np.isfinite(x), 0, np.where(np.isnan(x), 1, np.where(x > 0, 2, 3))) for x in (self.r, self.c)]
+        classes = [
+            np.where(np.isfinite(x), 0, np.where(np.isnan(x), 1, np.where(x > 0, 2, 3)))
+            for x in (self.r, self.c)
+        ]
         changed = np.flatnonzero(classes[0] != classes[1])
         with np.errstate(invalid="ignore"):
             error = np.where(np.isfinite(self.r) & np.isfinite(self.c), np.abs(self.c - self.r), -1.0)
@@ -130,7 +133,14 @@ def f64(x: Array) -> Array:
     return x.astype(np.float64)
 
 
-DTYPES = {"bf16": BF16, "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "e4m3": E4M3, "e5m2": E5M2}
+DTYPES = {
+    "bf16": BF16,
+    "fp16": np.float16,
+    "fp32": np.float32,
+    "fp64": np.float64,
+    "e4m3": E4M3,
+    "e5m2": E5M2,
+}
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -154,13 +164,15 @@ def test_classes_are_left_out_of_figures_and_counted(runs: Runs, name: str) -> N
     row = compared(runs.record(whole("x", a)), runs.record(whole("x", b)))
     finite = np.isfinite(f64(a)) & np.isfinite(f64(b))
     ulp = int(np.max(np.abs(line(a) - line(b))[finite]))
-    with np.errstate(invalid="ignore"):  # the oracle's own inf − inf, which it leaves out
+    with np.errstate(invalid="ignore"):  # the oracle's own inf - inf, which it leaves out
         check(row, Oracle(f64(a), f64(b), np.dtype(DTYPES[name]).name), ulp, "R")
 
 
 @pytest.mark.parametrize("placement", ["S(0)", "S(1)", "S(1, sections=[16,8,8])", "S(0, interleave=8)"])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_slices_have_the_figures_of_the_whole_and_of_each_rank(runs: Runs, placement: str, ranks: int) -> None:
+def test_slices_have_the_figures_of_the_whole_and_of_each_rank(
+    runs: Runs, placement: str, ranks: int
+) -> None:
     a, b = pair((48, 32), BF16)
     axis = int(placement[2])
     if "sections" in placement:
@@ -236,7 +248,12 @@ def test_integers_are_exact_and_have_no_units(runs: Runs, dtype: type) -> None:
     assert row["max_abs"] == np.max(np.abs(f64(b) - f64(a)))
     assert [row[name] for name in ("max_units", "row_units", "max_ulp", "rel_l2", "cosine")] == [None] * 5
     at = [7, 11] if dtype is np.bool_ else [15, 2]
-    worst = {"index": at, "reference": float(a[tuple(at)]), "candidate": float(b[tuple(at)]), "rank": at[0] // 10}
+    worst = {
+        "index": at,
+        "reference": float(a[tuple(at)]),
+        "candidate": float(b[tuple(at)]),
+        "rank": at[0] // 10,
+    }
     assert row["worst"] == worst
 
 

@@ -24,9 +24,7 @@ class Layer:
 
         self.x, w, self.bias = bf16(ROWS, INNER), bf16(INNER, WIDTH, scale=INNER**-0.5), bf16(WIDTH)
         self.y = (self.x @ w).astype(BF16)
-        self.partials = [
-            (self.x[:, at] @ w[at]).astype(BF16) for at in np.split(np.arange(INNER), RANKS)
-        ]
+        self.partials = [(self.x[:, at] @ w[at]).astype(BF16) for at in np.split(np.arange(INNER), RANKS)]
         self.sums = [self.partials[0]]
         for partial in self.partials[1:]:
             total = self.sums[-1].astype(np.float32) + partial.astype(np.float32)
@@ -41,7 +39,9 @@ class Layer:
         return float(np.max(np.abs(c - r) / (U * allowed)))
 
 
-def compared(runs: Runs, layer: Layer, y: Array, partials: list[Array], with_partials: bool = True) -> tpcapture.Row:
+def compared(
+    runs: Runs, layer: Layer, y: Array, partials: list[Array], with_partials: bool = True
+) -> tpcapture.Row:
     inputs = layer.x[:, :256]
     taps = [Tap("x", [inputs] * RANKS, "R"), Tap("y", [y] * RANKS, "R")]
     if with_partials:
@@ -76,7 +76,7 @@ def faulty(layer: Layer, fault: str) -> tuple[Array, list[Array]]:
     for partial in partials:
         if fault == "row zeroed":
             partial[17] = 0
-        elif fault == "row × 1.02":
+        elif fault == "row x 1.02":
             partial[17] *= np.float32(1.02)
     if fault == "one element + 0.25":
         partials[2][5, 77] += 0.25
@@ -88,7 +88,7 @@ def faulty(layer: Layer, fault: str) -> tuple[Array, list[Array]]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "least"), [("one element + 0.25", 4), ("row × 1.02", 1), ("bias twice", 20), ("row zeroed", 20)]
+    ("fault", "least"), [("one element + 0.25", 4), ("row x 1.02", 1), ("bias twice", 20), ("row zeroed", 20)]
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_fault_in_the_partials_is_beyond_it(runs: Runs, fault: str, least: float, seed: int) -> None:
@@ -97,7 +97,7 @@ def test_a_fault_in_the_partials_is_beyond_it(runs: Runs, fault: str, least: flo
     row = compared(runs, layer, y, partials)
     assert row.verdict == "DIFFERENT"
     assert layer.bound(y, partials) > least
-    if fault != "row × 1.02":  # whose factor the row slope sees even better
+    if fault != "row x 1.02":  # whose factor the row slope sees even better
         assert severity(row) == pytest.approx(layer.bound(y, partials), rel=1e-6)
 
 

@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Losses that are told one by one.
 const MOST_LOSSES: usize = 8;
+/// Ranks of a world that are looked for.
+const MOST_RANKS: u32 = 1 << 16;
 
 /// A line for each thing that was not captured; the same of several ranks is one.
 pub(crate) fn gaps(run: &Run) -> String {
     let (ends, losses) = (ends(run), losses(run));
     let hidden = losses.len().saturating_sub(MOST_LOSSES);
-    let mut text: String = ends.into_iter().chain(losses.into_iter().take(MOST_LOSSES)).collect();
+    let all = ends.into_iter().chain(absent(run)).chain(idle(run));
+    let mut text: String = all.chain(losses.into_iter().take(MOST_LOSSES)).collect();
     if hidden > 0 {
         text += &format!("… {hidden} more: ls --json\n");
     }
@@ -42,6 +45,35 @@ fn ends(run: &Run) -> Vec<String> {
         ends.add(end, process, 1);
     }
     ends.0.into_iter().map(|(end, of)| format!("{} {end}\n", of.ranks())).collect()
+}
+
+/// Ranks of the world that wrote nothing, where all were to.
+fn absent(run: &Run) -> Option<String> {
+    let all = |process: &Process| {
+        let config = process.manifest.as_ref().map(|m| &m.config);
+        let is = |key: &str, value: &str| config.is_some_and(|c| c.get(key).is_some_and(|v| v == value));
+        is("ranks", "all") && !config.is_some_and(|c| c.get("select").is_some_and(|s| s.contains("rank=")))
+    };
+    let world = run.processes.iter().map(|p| p.identity.world).collect::<BTreeSet<_>>();
+    let &[Some(world)] = world.into_iter().collect::<Vec<_>>().as_slice() else { return None };
+    let there: BTreeSet<u32> = run.processes.iter().filter_map(|p| p.identity.rank).collect();
+    // A world may claim any size.
+    let absent = (0..world.min(MOST_RANKS)).filter(|rank| !there.contains(rank)).map(u64::from);
+    let absent: Vec<u64> = absent.collect();
+    let plural = if absent.len() == 1 { "" } else { "s" };
+    (!absent.is_empty() && run.processes.iter().all(all))
+        .then(|| format!("rank{plural} {} of {world} wrote nothing\n", number::ranges(absent)))
+}
+
+/// Rules of the selection that captured nothing on any rank.
+fn idle(run: &Run) -> Vec<String> {
+    let mut records: BTreeMap<&str, u64> = BTreeMap::new();
+    for rule in run.processes.iter().filter_map(|p| p.manifest.as_ref()).flat_map(|m| &m.rules) {
+        let sum = records.entry(&rule.rule).or_default();
+        *sum = sum.saturating_add(rule.records);
+    }
+    let idle = records.into_iter().filter(|(_, n)| *n == 0);
+    idle.map(|(rule, _)| format!("the rule {} captured nothing\n", printable(rule))).collect()
 }
 
 /// Records that are not there and the reasons, the most first. A manifest counts what was lost and what was refused,

@@ -1,7 +1,10 @@
 //! What is to be said of compared tensors beside their numbers.
 
 use crate::{number, run::printable};
-use capture_compare::{Verdict, report::Row};
+use capture_compare::{
+    Verdict,
+    report::{Kind, Row},
+};
 use std::collections::{BTreeSet, HashMap};
 
 /// `layers.0.q, step 3` or `layers.0.q, steps 1-3`, and the call where it is not the first.
@@ -60,8 +63,9 @@ fn line(note: &Note<'_>) -> String {
 
 /// The notes of one row, and the placement that each suggests.
 fn of(row: &Row) -> Vec<(String, Option<&str>)> {
-    let mut notes: Vec<_> =
-        row.diagnoses.iter().map(|d| (printable(&d.text), d.suggest.as_deref())).collect();
+    // Where numbers are not finite stands at the top of the report.
+    let told = row.diagnoses.iter().filter(|d| d.kind != Kind::NotFinite);
+    let mut notes: Vec<_> = told.map(|d| (printable(&d.text), d.suggest.as_deref())).collect();
     let counted = |n: u64, what: &str, beyond: &str| {
         let plural = if n == 1 { "" } else { "s" };
         (n > 0).then(|| (format!("{n} {what}{plural} {beyond}"), None))
@@ -75,7 +79,7 @@ fn of(row: &Row) -> Vec<(String, Option<&str>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture_compare::report::{Diagnosis, Kind};
+    use capture_compare::report::Diagnosis;
 
     #[test]
     fn steps_are_merged_and_the_worst_are_kept_in_order() {

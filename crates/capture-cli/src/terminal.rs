@@ -8,7 +8,10 @@ use crate::{
     rows::rows,
     run::printable,
 };
-use capture_compare::{Report, Verdict, report::Row};
+use capture_compare::{
+    Report, Verdict,
+    report::{Kind, Row},
+};
 use capture_core::{Placement, Placements, Sharding};
 use std::ops::Range;
 
@@ -29,6 +32,12 @@ impl Compared {
     pub fn text(&self, all: bool, colours: bool) -> String {
         let report = &self.report;
         let mut text = headline(report);
+        for row in &report.rows {
+            let odd = row.diagnoses.iter().filter(|d| d.kind == Kind::NotFinite);
+            text.extend(
+                odd.map(|d| format!("{}: {}\n", place(&row.tap, [row.step], row.call), printable(&d.text))),
+            );
+        }
         let several = self.runs.iter().any(|r| r.processes.len() > 1);
         for run in &self.runs {
             let name = if self.runs.len() > 1 { format!("{}: ", run.path.display()) } else { String::new() };

@@ -53,6 +53,7 @@ fn one_run_is_compared_across_its_ranks() {
     let sample = Sample::new();
     let text = "\
 replicas equal: 3 rows; 5 rows cannot be checked without a reference run
+layers.0.out, step 0: the first NaN: rank 0, at [0]
 rank 1 did not end: still running, or killed
 
 verdict    tap           step  call  units  rel L2  max abs  ranks  placement
@@ -176,7 +177,11 @@ fn nothing_compared_is_not_the_same() {
     let done = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap()]);
     let why = "tpcapture: nothing was compared: the run has one rank; give a second run\n";
     assert_eq!((done.stderr.as_str(), done.status), (why, 2), "{}", done.stdout);
-    assert!(done.stdout.starts_with("nothing was compared\n\nverdict  tap"), "{}", done.stdout);
+    assert!(
+        done.stdout.starts_with("nothing was compared\nlayers.0.out, step 0: the first NaN"),
+        "{}",
+        done.stdout
+    );
     let json = sample.command_on(&run, "compare", &["--layouts", layouts.to_str().unwrap(), "--json"]);
     assert_eq!((json.status, json.stderr.as_str()), (2, ""));
 }
