@@ -178,6 +178,16 @@ fn a_reduction_adds_up_but_for_rounding() {
     // Another tensor of the same shape, such as one after a norm.
     let other: &[f32] = &[-0.3, 0.7, 0.2, -0.9];
     summed("tp=2", &of(outputs(&[other, other], "R")), Some(Verdict::Identical), &[], "");
+    // A factor over all of it.
+    let text = |rank: u32| format!("rank {rank}: elements 0, 2–3 are not the sum of \"ar.in\"");
+    let large: &[f32] = &[1.875, 0.0, 5.0, 5.0];
+    let text = format!("{}; {}", text(0), text(1));
+    summed("tp=2", &of(outputs(&[large, large], "R")), Some(Verdict::Different), &[0, 1], &text);
+    // A residual was added, and a massive number makes the directions of both the same.
+    let massive: &[f32] = &[256.0, 0.125, 0.125, 0.125];
+    let residual: &[f32] = &[512.0, 1.25, -0.75, 1.25];
+    let tensors = [inputs(&[massive, massive]), outputs(&[residual, residual], "R")].concat();
+    summed("tp=2", &tensors, Some(Verdict::Identical), &[], "");
     // Nobody said how it is placed.
     let unplaced =
         |of: &[&[f32]]| outputs(of, "R").into_iter().map(|t| Tensor { placement: None, ..t }).collect();
