@@ -170,8 +170,8 @@ impl Comparison {
             details,
             mmap: !self.reading.no_mmap,
         };
-        let report = spread::compare(cluster, &plan)?;
         let layouts = plan.layouts()?;
+        let report = spread::compare(cluster, &plan)?;
         let runs = plan.runs[..2].iter().map(|run| run.open(None, Access::Unmapped, HashMap::new()));
         self.compared(report, &layouts, runs.collect())
     }

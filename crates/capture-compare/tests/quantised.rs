@@ -43,7 +43,7 @@ fn misfit(reference: &[Tensor], tp: u32, candidate: &[Tensor], text: &str, tap: 
     assert_eq!((row.verdict, row.diagnoses[0].text.as_str()), (Some(Verdict::Layout), expected), "{row:#?}");
 }
 
-/// U09: 256 rows in two blocks of 128, over four ranks of 64.
+/// 256 rows in two blocks of 128, over four ranks of 64.
 mod block_fp8 {
     use super::*;
 
@@ -174,7 +174,7 @@ mod block_fp8 {
     }
 }
 
-/// U13: block scales of one side in tiles of 128 × 4 padded with NaN, those of the other as they are.
+/// Block scales of one side in tiles of 128 × 4 padded with NaN, those of the other as they are.
 mod tiles {
     use super::*;
 
