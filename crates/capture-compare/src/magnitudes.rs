@@ -45,11 +45,11 @@ impl RowScale {
     }
 }
 
-/// w: the rounding unit of a number r in a row and column of that scale.
-pub(crate) fn unit(float: Float, r: f64, scale: f64, terms: f64) -> f64 {
+/// w: the rounding unit of a number r in a row and column of that scale, and with terms that add up to so much.
+pub(crate) fn unit(float: Float) -> impl Fn(f64, f64, f64) -> f64 {
+    let (u, underflow) = (float.roundoff(), float.underflow());
     // Multiplied before anything is added, so that the largest numbers of f64 do not overflow.
-    let u = float.roundoff();
-    u * r.abs() + u * scale + u * terms + float.underflow()
+    move |r, scale, terms| u * r.abs() + u * scale + u * terms + underflow
 }
 
 /// The look at one row, in whole vectors.

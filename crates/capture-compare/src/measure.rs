@@ -71,8 +71,8 @@ pub(crate) fn errors(
     let mut s =
         Statistics { parts: vec![PartError::default(); candidate.parts.len()], ..Statistics::default() };
     let scales = Scales::measure(&pair, &grid, &Line::of(stored.unwrap_or(F64)), &mut s);
-    let float = stored.map(|stored| {
-        precision.map_or(in_use(stored, scales.bits), |p| in_use(stored, scales.bits).coarser(p))
+    let unit = stored.map(|stored| {
+        unit(precision.map_or(in_use(stored, scales.bits), |p| in_use(stored, scales.bits).coarser(p)))
     });
     let mut numbers = Row::<f64>::new(&grid);
     let mut errors = vec![0.0; grid.width];
@@ -87,9 +87,9 @@ pub(crate) fn errors(
             } else if r == c || !r.is_finite() {
                 0.0
             } else {
-                float.map_or((c - r).abs(), |float| {
+                unit.as_ref().map_or((c - r).abs(), |unit| {
                     let scale = scales.rows[row as usize].scale * scales.columns[j];
-                    (c - r).abs() / unit(float, r, scale, numbers.term(j))
+                    (c - r).abs() / unit(r, scale, numbers.term(j))
                 })
             };
         }

@@ -24,6 +24,7 @@ pub(crate) fn pieces(
         return None;
     }
     let mut pieces = Pieces::default();
+    let unit = unit(float);
     let mut row = Row::<f64>::new(grid);
     for i in counted {
         let (from, len) = grid.row(u64::from(*i));
@@ -35,7 +36,7 @@ pub(crate) fn pieces(
             let (mut square, mut slope, mut energy) = (0.0, 0.0, 0.0);
             for j in start..start + length {
                 let (r, c) = (row.r[j], row.c[j]);
-                let w = unit(float, r, scale * scales.columns[j], row.term(j));
+                let w = unit(r, scale * scales.columns[j], row.term(j));
                 let q = if c == r { 0.0 } else { (c - r) / w };
                 let s = (r / 2.0 + c / 2.0) / w;
                 (square, slope, energy) = (square + q * q, slope + q * s, energy + s * s);

@@ -4,9 +4,10 @@ use crate::{
     magnitudes::RowScale,
     rows::{Grid, Pair, Row},
 };
-
-/// How many different rows of equal sums are kept to compare others with; past them each is taken to be new.
-const KEPT: usize = 8;
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hasher as _},
+};
 
 /// Lets no row count that holds the numbers of an earlier one, and says whether there was any. Equal rows have equal
 /// sums, so that only those few are read again which have them in common with another.
@@ -23,14 +24,20 @@ pub(crate) fn leave_out(rows: &mut [RowScale], pair: &Pair<'_, '_>, grid: &Grid)
     if alike.is_empty() {
         return false;
     }
-    let (mut first, mut other) = (Row::new(grid), Row::new(grid));
+    let (mut own, mut other) = (Row::new(grid), Row::new(grid));
     for alike in alike {
-        let mut kept: Vec<u32> = Vec::new();
+        // By what they hold, so that each is held against few, however many have equal sums.
+        let mut known: HashMap<u64, Vec<u32>> = HashMap::new();
         for i in alike {
-            let repeats = kept.iter().any(|k| same(pair, grid, [*k, i], [&mut first, &mut other]));
+            read(pair, grid, i, &mut own);
+            let kept = known.entry(hash(&own)).or_default();
+            let repeats = kept.iter().any(|k| {
+                read(pair, grid, *k, &mut other);
+                bits(&own).eq(bits(&other))
+            });
             rows[i as usize].counts = !repeats;
             found |= repeats;
-            if !repeats && kept.len() < KEPT {
+            if !repeats {
                 kept.push(i);
             }
         }
@@ -38,13 +45,18 @@ pub(crate) fn leave_out(rows: &mut [RowScale], pair: &Pair<'_, '_>, grid: &Grid)
     found
 }
 
-/// Whether two rows hold the same numbers on both sides, bit by bit.
-fn same(pair: &Pair<'_, '_>, grid: &Grid, rows: [u32; 2], [first, other]: [&mut Row<f64>; 2]) -> bool {
-    let [(a, a_len), (b, b_len)] = rows.map(|i| grid.row(u64::from(i)));
-    pair.read(a, a_len, first);
-    pair.read(b, b_len, other);
-    fn bits(row: &Row<f64>) -> impl Iterator<Item = u64> {
-        row.r.iter().chain(&row.c).map(|x| x.to_bits())
-    }
-    a_len == b_len && bits(first).eq(bits(other))
+/// The row's numbers, and zeros behind the last one that is short.
+fn read(pair: &Pair<'_, '_>, grid: &Grid, i: u32, row: &mut Row<f64>) {
+    let (from, len) = grid.row(u64::from(i));
+    pair.read(from, len, row);
+}
+
+fn bits(row: &Row<f64>) -> impl Iterator<Item = u64> {
+    row.r.iter().chain(&row.c).map(|x| x.to_bits())
+}
+
+fn hash(row: &Row<f64>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bits(row).for_each(|x| hasher.write_u64(x));
+    hasher.finish()
 }

@@ -62,7 +62,14 @@ impl Units<'_> {
             let noise = self.measure(pair, grid, &sample).noise(&counts, s.pieces.as_ref());
             self.clip = 4.0 * noise.max(0.5);
         }
-        self.measure(pair, grid, &counted).write(&self, pair, grid, s);
+        let mut all = self.measure(pair, grid, &counted);
+        if pair.candidate.parts.len() > 1 {
+            // A row that repeats another is no evidence of its own, but whoever holds it is off nonetheless.
+            let rows = (0u32..).zip(&self.scales.rows).filter(|(_, row)| !row.counts && row.error > 0.0);
+            let repeats: Vec<u32> = rows.map(|(i, _)| i).collect();
+            all.take_parts(&self.measure(pair, grid, &repeats));
+        }
+        all.write(&self, pair, grid, s);
     }
 
     /// Finite places of each column in those rows.
@@ -115,6 +122,7 @@ impl Sums {
     }
 
     fn merge(&mut self, mut other: Self) {
+        self.take_parts(&other);
         self.rows.extend(other.rows);
         self.near.extend(other.near);
         self.slopes.extend(other.slopes);
@@ -126,7 +134,11 @@ impl Sums {
         self.near_largest = self.near_largest.max(other.near_largest);
         self.chunks.merge(&other.chunks);
         self.largest = if other.largest.0 > self.largest.0 { other.largest } else { self.largest };
-        for (part, other) in self.parts.iter_mut().zip(other.parts) {
+    }
+
+    /// Takes in what there is by part.
+    fn take_parts(&mut self, other: &Self) {
+        for (part, other) in self.parts.iter_mut().zip(&other.parts) {
             *part = [part[0].max(other[0]), part[1].max(other[1])];
         }
     }
@@ -345,10 +357,10 @@ impl Units<'_> {
         pair.read_terms(from, len, &mut row);
         row.mask(len);
         let scale = self.scales.rows[i as usize].scale;
-        let mut largest = (0.0, 0);
+        let (unit, mut largest) = (unit(self.float), (0.0, 0));
         for j in 0..len {
             let (r, c) = (row.r[j], row.c[j]);
-            let q = ((c - r) / unit(self.float, r, scale * self.scales.columns[j], row.term(j))).abs();
+            let q = ((c - r) / unit(r, scale * self.scales.columns[j], row.term(j))).abs();
             largest = if q > largest.0 { (q, from + j as u64) } else { largest };
         }
         largest

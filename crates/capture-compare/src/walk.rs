@@ -33,7 +33,7 @@ pub struct Decided {
 }
 
 /// How many rows that differ are searched for every explanation.
-const SEARCHED: usize = 32;
+const SEARCHED: usize = 16;
 
 /// Decides all outcomes, which are in capture order.
 pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided>, Vec<FileError>) {

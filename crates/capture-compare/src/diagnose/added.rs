@@ -5,6 +5,7 @@ use super::{
     nearby::Nearby,
 };
 use crate::{
+    exact::same_bits,
     report::{Diagnosis, Kind},
     whole::Whole,
 };
@@ -13,6 +14,8 @@ use crate::{
 const MOST: f64 = 256.0;
 /// The share of the residual's energy that the multiple must explain on the sample.
 const LEAST_SHARE: f64 = 0.5;
+/// Of about how many numbers it is looked at first.
+const GLANCE: usize = 1 << 12;
 
 /// candidate − reference = n × another tap of the step. The integer that fits best of all is taken.
 pub(crate) fn added_multiple(case: &Case<'_, '_>, nearby: &Nearby<'_, '_>) -> Option<Diagnosis> {
@@ -21,25 +24,26 @@ pub(crate) fn added_multiple(case: &Case<'_, '_>, nearby: &Nearby<'_, '_>) -> Op
     let mut all: Vec<(f64, String, f64, Whole<'_>)> = nearby
         .of_length(case.candidate.len())
         .filter_map(|(tap, whole)| {
-            let mut x = vec![0.0; sample.r.len()];
-            for (row, out) in sample.rows.iter().zip(x.chunks_mut(sample.width)) {
-                whole.read(row * sample.width as u64, out);
+            // Most taps are far from it, as a few rows tell. Where nothing is off in these, they tell nothing.
+            let few = closest(errors(&sample, &whole, sample.r.len().div_ceil(GLANCE)));
+            if few.is_some_and(|(_, share)| share < LEAST_SHARE / 2.0) {
+                return None;
             }
-            let errors = sample.finite().map(|(row, column, r, c)| (x[row * sample.width + column], c - r));
-            let (n, share) = multiple(errors)?;
+            let (n, share) = multiple(errors(&sample, &whole, 1))?;
             Some((share, tap, n, whole))
         })
         .collect();
     // The first of equals: taps are in capture order.
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let (_, tap, fitted, _) = all.into_iter().find(|(_, _, n, whole)| {
-        let n = n.round();
-        let times = |from: u64, out: &mut [f64]| {
-            whole.read(from, out);
-            out.iter_mut().for_each(|x| *x *= n);
-        };
-        case.is_sum_of(&[&|from, out| case.reference.read(from, out), &times])
-    })?;
+    let (_, tap, fitted, _) =
+        all.into_iter().filter(|(.., whole)| agree(whole)).find(|(_, _, n, whole)| {
+            let n = n.round();
+            let times = |from: u64, out: &mut [f64]| {
+                whole.read(from, out);
+                out.iter_mut().for_each(|x| *x *= n);
+            };
+            case.is_sum_of(&[&|from, out| case.reference.read(from, out), &times])
+        })?;
     let text = format!("candidate − reference = {fitted:.2} × {tap}: {}", often(fitted.round()));
     Some(Diagnosis::new(Kind::AddedMultiple, text).fitted([fitted]))
 }
@@ -66,6 +70,9 @@ pub(crate) fn constant_vector(case: &Case<'_, '_>, nearby: &Nearby<'_, '_>) -> O
         whole.read(0, &mut x);
         let Some((fitted, _)) = multiple(x.iter().copied().zip(vector.iter().copied())) else { continue };
         let n = fitted.round();
+        if !agree(&whole) {
+            continue;
+        }
         let times: Vec<f64> = x.iter().map(|x| x * n).collect();
         if explains(&times) {
             let text = format!("{words}: {fitted:.2} × {tap}: {}", often(n));
@@ -86,18 +93,39 @@ fn mean_error(sample: &Sample) -> Vec<f64> {
     sums.into_iter().map(|(sum, n)| if n > 0.0 { sum / n } else { 0.0 }).collect()
 }
 
+/// The numbers of a tap and the errors at the same places, in every so-manieth row of the sample.
+fn errors(sample: &Sample, whole: &Whole<'_>, every: usize) -> impl Iterator<Item = (f64, f64)> {
+    let width = sample.width;
+    let rows = sample.rows.iter().zip(sample.r.chunks(width).zip(sample.c.chunks(width))).step_by(every);
+    rows.flat_map(move |(row, (r, c))| {
+        let mut x = vec![0.0; width];
+        whole.read(row * width as u64, &mut x);
+        x.into_iter().zip(r.iter().zip(c)).map(|(x, (r, c))| (x, c - r))
+    })
+}
+
+/// Whether the replicas of a tap are equal: where nothing was said, ranks of one shape are taken for some.
+fn agree(whole: &Whole<'_>) -> bool {
+    whole.alternatives().iter().all(|other| same_bits(whole, other))
+}
+
 /// The multiple of x that comes closest to e, and its share of e's energy; `None` where it is next to no integer but 0 or
 /// explains little.
 fn multiple(pairs: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
+    let (n, share) = closest(pairs)?;
+    let near = (n - n.round()).abs() <= 0.1 && n.round() != 0.0 && n.abs() <= MOST;
+    (near && share >= LEAST_SHARE).then_some((n, share))
+}
+
+/// The same of any number; `None` where either is zero throughout.
+fn closest(pairs: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
     let (mut factor, mut energy) = (Factor::default(), 0.0);
-    for (x, e) in pairs {
+    for (x, e) in pairs.filter(|(x, e)| x.is_finite() && e.is_finite()) {
         factor.add(x, e);
         energy += e * e;
     }
     let n = factor.value()?;
-    let share = n * n * factor.energy() / energy;
-    let near = (n - n.round()).abs() <= 0.1 && n.round() != 0.0 && n.abs() <= MOST;
-    (near && share >= LEAST_SHARE).then_some((n, share))
+    (energy > 0.0).then(|| (n, n * n * factor.energy() / energy))
 }
 
 /// What a multiple means.

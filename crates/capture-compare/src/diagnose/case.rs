@@ -2,10 +2,11 @@
 //!
 //! A guess predicts the candidate from the reference. It explains the difference where candidate and prediction differ by
 //! rounding only, under the tests and the inherited noise of the verdict itself. That is checked band by band from the
-//! first number to the last: a wrong guess fails in the first one, and memory is a band.
+//! first number to the last, and memory is a band. Most guesses are wrong by far: those fail at a glance at the first rows.
 
 use crate::{
     float::Float,
+    noise::MOST_INHERITED,
     part::Part,
     verdict::{Verdict, decide, measure},
     whole::{Join, Node, Piece, Whole},
@@ -14,6 +15,8 @@ use capture_core::Dtype;
 
 /// Numbers of a band, unless one row is longer.
 const BAND: u64 = 1 << 18;
+/// Numbers that a guess is held against first, unless one row is longer.
+const GLANCE: u64 = 1 << 12;
 /// The most rows and numbers that guesses are fitted to.
 const SAMPLE: (u64, u64) = (64, 1 << 20);
 
@@ -93,33 +96,61 @@ impl<'w, 'r> Case<'w, 'r> {
 
     /// Whether the candidate is the sum of the terms, of which there are one or two, but for rounding.
     pub(crate) fn is_sum_of(&self, terms: &[Term<'_>]) -> bool {
-        self.bands().all(|(from, to)| {
-            let mut numbers = vec![vec![0.0; (to - from) as usize]; terms.len()];
-            terms.iter().zip(&mut numbers).for_each(|(term, out)| term(from, out));
-            if self.float.is_none() {
-                let mut candidate = vec![0.0; (to - from) as usize];
-                self.candidate.read(from, &mut candidate);
-                return (0..candidate.len())
-                    .all(|i| numbers.iter().map(|n| n[i]).sum::<f64>() == candidate[i]);
-            }
-            let candidate = band(self.candidate, from, to);
-            let shape = &candidate.shape;
-            let parts: Option<Vec<Part<'_>>> = numbers.iter().map(|n| part(n, shape)).collect();
-            let Some(parts) = parts else { return false };
-            let root = match parts.len() {
-                1 => Node::Part(0),
-                n => Node::Sum((0..n).map(Node::Part).collect()),
-            };
-            let predicted = Whole { parts: parts.into(), root, shape: shape.clone(), padded: 0 };
-            self.differ_by_rounding(&predicted, &candidate)
-        })
+        !self.is_far(terms)
+            && self.bands(BAND).all(|(from, to)| {
+                let mut numbers = vec![vec![0.0; (to - from) as usize]; terms.len()];
+                terms.iter().zip(&mut numbers).for_each(|(term, out)| term(from, out));
+                if self.float.is_none() {
+                    let mut candidate = vec![0.0; (to - from) as usize];
+                    self.candidate.read(from, &mut candidate);
+                    return (0..candidate.len())
+                        .all(|i| numbers.iter().map(|n| n[i]).sum::<f64>() == candidate[i]);
+                }
+                let candidate = band(self.candidate, from, to);
+                let shape = &candidate.shape;
+                let parts: Option<Vec<Part<'_>>> = numbers.iter().map(|n| part(n, shape)).collect();
+                let Some(parts) = parts else { return false };
+                let root = match parts.len() {
+                    1 => Node::Part(0),
+                    n => Node::Sum((0..n).map(Node::Part).collect()),
+                };
+                let predicted = Whole { parts: parts.into(), root, shape: shape.clone(), padded: 0 };
+                self.differ_by_rounding(&predicted, &candidate)
+            })
     }
 
     /// Whether the candidate differs from the predicted tensor by rounding only.
     pub(crate) fn is(&self, predicted: &Whole<'_>) -> bool {
-        self.bands().all(|(from, to)| {
-            self.differ_by_rounding(&band(predicted, from, to), &band(self.candidate, from, to))
-        })
+        let is_far = !predicted.is_computed() && self.is_far(&[&|from, out| predicted.read(from, out)]);
+        !is_far
+            && self.bands(BAND).all(|(from, to)| {
+                self.differ_by_rounding(&band(predicted, from, to), &band(self.candidate, from, to))
+            })
+    }
+
+    /// Whether the sum of the terms is farther from the first rows of the candidate than rounding and noise could take it,
+    /// with much to spare. Sums may cancel, so that their size is that of what they are made of.
+    fn is_far(&self, terms: &[Term<'_>]) -> bool {
+        let Some((from, to)) = self.bands(GLANCE).next() else { return false };
+        let zeros = || vec![0.0; (to - from) as usize];
+        let (mut candidate, mut sum, mut sizes, mut own) = (zeros(), zeros(), zeros(), zeros());
+        self.candidate.read(from, &mut candidate);
+        if self.candidate.is_computed() {
+            self.candidate.read_magnitudes(from, &mut sizes);
+        }
+        sizes.iter_mut().zip(&candidate).for_each(|(size, c)| *size += c.abs());
+        for term in terms {
+            term(from, &mut own);
+            sum.iter_mut().zip(&own).for_each(|(sum, x)| *sum += x);
+            sizes.iter_mut().zip(&own).for_each(|(size, x)| *size += x.abs());
+        }
+        let Some(float) = self.float else { return sum != candidate };
+        let places = candidate.iter().zip(&sum).zip(&sizes).filter(|(_, size)| size.is_finite());
+        let (error, size) = places.fold((0.0, 0.0), |(error, all), ((c, sum), size)| {
+            (error + (c - sum) * (c - sum), all + size * size)
+        });
+        let noise = self.inherited.unwrap_or(MOST_INHERITED).max(float.roundoff());
+        error > size * (16.0 * noise * noise).max(0.1)
     }
 
     fn differ_by_rounding(&self, predicted: &Whole<'_>, candidate: &Whole<'_>) -> bool {
@@ -127,9 +158,10 @@ impl<'w, 'r> Case<'w, 'r> {
         decide(&measured, self.inherited, false).verdict <= Verdict::Rounding
     }
 
-    fn bands(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// Stretches of whole rows, of about so many numbers.
+    fn bands(&self, numbers: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
         let (len, width) = (self.candidate.len(), self.width());
-        let step = width * (BAND / width).max(1);
+        let step = width * (numbers / width).max(1);
         (0..len.div_ceil(step)).map(move |i| (i * step, ((i + 1) * step).min(len)))
     }
 }

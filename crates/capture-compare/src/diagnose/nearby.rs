@@ -20,7 +20,8 @@ pub(crate) struct Nearby<'o, 'r> {
 
 impl<'r> Nearby<'_, 'r> {
     /// Every other tap that makes a tensor of `len` numbers, in capture order: the candidate's, then the
-    /// reference's.
+    /// reference's. One of which nothing was said is taken for replicas, and whether its ranks agree is left to look at, as
+    /// that reads all of it.
     pub(crate) fn of_length(&self, len: u64) -> impl Iterator<Item = (String, Whole<'r>)> {
         [1, 0].into_iter().flat_map(move |side| {
             let firings = others(self.opening.indices[side], &self.opening.pair.own(side));
@@ -44,13 +45,9 @@ impl<'r> Nearby<'_, 'r> {
         let all = groups(index, firing, &placed, layouts);
         let own = all.iter().find(|g| g.at == self.groups[side].at).or(all.first())?;
         let gathered = taps.gather(own).ok()?;
-        let placements = match placed.ok()? {
-            Some(placements) => placements,
-            None if gathered.are_replicas() => {
-                Placements(vec![Placement { sharding: Sharding::Replicate, over: "tp".to_owned() }])
-            }
-            None => return None,
-        };
+        let replicated =
+            || Placements(vec![Placement { sharding: Sharding::Replicate, over: "tp".to_owned() }]);
+        let placements = placed.ok()?.unwrap_or_else(replicated);
         let whole = taps.assemble(gathered, own, &placements, None).ok()?.whole;
         (whole.len() == len).then_some(whole)
     }

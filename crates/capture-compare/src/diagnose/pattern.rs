@@ -73,23 +73,12 @@ impl Bad {
 
     fn add(&mut self, case: &Case<'_, '_>, shape: &[u64], from: u64, errors: &[f64]) {
         let before = self.count;
-        let mut seen = None;
-        for (i, _) in errors.iter().enumerate().filter(|(_, e)| **e > self.threshold) {
-            self.count += 1;
-            let at = from + i as u64;
-            if self.places.len() < LOOKED_AT {
-                self.places.push(at);
-            }
-            let width = shape[shape.len() - 1];
-            self.dims[shape.len() - 1][(at % width) as usize] = true;
-            let mut rest = at / width;
-            if seen != Some(rest) {
-                seen = Some(rest);
-                for axis in (0..shape.len() - 1).rev() {
-                    self.dims[axis][(rest % shape[axis]) as usize] = true;
-                    rest /= shape[axis];
-                }
-            }
+        let width = shape[shape.len() - 1];
+        let (mut at, mut rest) = (from, errors);
+        while !rest.is_empty() {
+            let (row, behind) = rest.split_at(rest.len().min((width - at % width) as usize));
+            self.add_row(shape, at, row);
+            (at, rest) = (at + row.len() as u64, behind);
         }
         let Some(whole) = parted(case).filter(|_| self.count > before) else { return };
         let mut at = 0;
@@ -100,6 +89,28 @@ impl Bad {
             }
             at = next;
         });
+    }
+
+    /// Adds neighbours in the last dim.
+    fn add_row(&mut self, shape: &[u64], at: u64, errors: &[f64]) {
+        let last = shape.len() - 1;
+        let (threshold, mut count) = (self.threshold, 0);
+        for (bad, e) in self.dims[last][(at % shape[last]) as usize..].iter_mut().zip(errors) {
+            *bad |= *e > threshold;
+            count += u64::from(*e > threshold);
+        }
+        if count == 0 {
+            return;
+        }
+        self.count += count;
+        let room = LOOKED_AT - self.places.len();
+        let places = (at..).zip(errors).filter(|(_, e)| **e > threshold);
+        self.places.extend(places.map(|(at, _)| at).take(room));
+        let mut rest = at / shape[last];
+        for axis in (0..last).rev() {
+            self.dims[axis][(rest % shape[axis]) as usize] = true;
+            rest /= shape[axis];
+        }
     }
 
     /// The pattern in words, where it is one and explains the error.
