@@ -16,7 +16,7 @@
 //! | common | share of the error that is the same in every row | 0.15 + 0.9 × that of the reference + 3/rows |
 //! | level | the median row rms | 2 (fp32 and wider: 32), or 4 E/u where that is more, 6 E/u below 4 rows |
 //! | direct row | rms | 2 (fp32 and wider: 32), only where nothing before was off: E ≤ u/10 |
-//! | running bound | largest error over what rounding can make of a reduction whose partial sums are known: [`crate::running`] | 1, only where nothing before was off; then of the others only the slopes and common are asked |
+//! | running bound | largest error over what rounding can make of a reduction whose partial sums are known: `running` | 1, only where nothing before was off; then of the others only the slopes and common are asked |
 //!
 //! Of a channel or a factor that every row has, few rows say little: with 1, 2 and 3 rows every test but the last says
 //! `SUSPECT` up to 5, 2 and 1.4 times its limit; below 8 rows a slope may be u/2, and in fp32 is not judged, where level
