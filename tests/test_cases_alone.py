@@ -20,12 +20,12 @@ def partials(ranks: int, shape: tuple[int, ...], dtype: type) -> tuple[list[Arra
     return terms, total
 
 
-# --- U11: an all-reduce that leaves a chunk out ----------------------------------------------------------------------
+# --- an all-reduce that leaves a chunk out ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32], ids=["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize(("ranks", "bad", "start"), [(2, 1, 96), (2, 0, 96), (4, 2, 0), (4, 3, 248)])
-def test_u11_the_rank_and_range_that_were_not_reduced(
+def test_the_rank_and_range_that_were_not_reduced(
     runs: Runs, ranks: int, bad: int, start: int, dtype: type
 ) -> None:
     terms, total = partials(ranks, (4, 64), dtype)
@@ -46,7 +46,7 @@ def test_u11_the_rank_and_range_that_were_not_reduced(
     assert (row.worst.rank, start <= row.worst.index[0] * 64 + row.worst.index[1] < end) == (bad, True)
 
 
-def test_u11_all_ranks_wrong_alike_are_found_by_the_sum(runs: Runs) -> None:
+def test_all_ranks_wrong_alike_are_found_by_the_sum(runs: Runs) -> None:
     terms, total = partials(4, (4, 64), BF16)
     total[2, 8:16] = 0
     report = tpcapture.compare(runs.record(Tap("ar.in", list(terms), "P"), Tap("ar.out", [total] * 4, "R")))
@@ -60,7 +60,7 @@ def test_u11_all_ranks_wrong_alike_are_found_by_the_sum(runs: Runs) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("dtype", [BF16, np.float16, np.float32], ids=["bf16", "fp16", "fp32"])
-def test_u11_a_right_reduction_passes_in_any_order(runs: Runs, ranks: int, dtype: type) -> None:
+def test_a_right_reduction_passes_in_any_order(runs: Runs, ranks: int, dtype: type) -> None:
     terms, total = partials(ranks, (16, 64), dtype)
     backwards = terms[-1]
     for term in reversed(terms[:-1]):
@@ -74,7 +74,7 @@ def test_u11_a_right_reduction_passes_in_any_order(runs: Runs, ranks: int, dtype
         assert text_of(report.rows[1], "seen") == 'the sum of "ar.in"'
 
 
-def test_u11_a_tap_that_is_no_reduction_is_not_taken_for_one(runs: Runs) -> None:
+def test_a_tap_that_is_no_reduction_is_not_taken_for_one(runs: Runs) -> None:
     terms, total = partials(2, (16, 64), BF16)
     other = np.random.default_rng(9).standard_normal((16, 64)).astype(BF16)
     for following in (other, total + other * 3):
@@ -82,11 +82,11 @@ def test_u11_a_tap_that_is_no_reduction_is_not_taken_for_one(runs: Runs) -> None
         assert report.verdict == "IDENTICAL"
 
 
-# --- U16: a rank that samples another token --------------------------------------------------------------------------
+# --- a rank that samples another token -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("ranks", "bad"), [(4, 2), (8, 7), (2, 1)])
-def test_u16_the_first_disagreement_and_what_follows(runs: Runs, ranks: int, bad: int) -> None:
+def test_the_first_disagreement_and_what_follows(runs: Runs, ranks: int, bad: int) -> None:
     steps: list[list[Tap]] = []
     for step in range(1, 6):
         tokens: list[Array | None] = [np.array([7, 8], dtype=np.int32) for _ in range(ranks)]

@@ -41,12 +41,12 @@ def everywhere(name: str, array: Array, ranks: int, placement: str | None = "R")
     return Tap(name, [array] * ranks, placement)
 
 
-# --- U06: each rank adds the bias ------------------------------------------------------------------------------------
+# --- each rank adds the bias -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("ranks", "rows"), [(4, 5), (2, 64), (8, 64)])
 @pytest.mark.parametrize("captured", [False, True], ids=["bias unknown", "bias captured"])
-def test_u06_a_bias_added_by_every_rank_is_the_same_vector_on_every_token(
+def test_a_bias_added_by_every_rank_is_the_same_vector_on_every_token(
     runs: Runs, ranks: int, rows: int, captured: bool
 ) -> None:
     x, bias = normals(rows, 256), normals(256, seed=2)
@@ -64,7 +64,7 @@ def test_u06_a_bias_added_by_every_rank_is_the_same_vector_on_every_token(
         assert f"{ranks - 1} times too often" in text or (ranks == 2 and "too often" in text)
 
 
-def test_u06_random_errors_have_no_such_name(runs: Runs) -> None:
+def test_random_errors_have_no_such_name(runs: Runs) -> None:
     x = normals(16, 256)
     reference, candidate = (
         runs.record(whole("y", x)),
@@ -74,12 +74,12 @@ def test_u06_random_errors_have_no_such_name(runs: Runs) -> None:
     assert (row.verdict, kinds(row)) == ("DIFFERENT", [])
 
 
-# --- U14: a backend that is wrong from one tap on --------------------------------------------------------------------
+# --- a backend that is wrong from one tap on -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("period", [32, 16])
 @pytest.mark.parametrize("dtype", [np.float32, BF16], ids=["fp32", "bf16"])
-def test_u14_the_first_tap_that_is_off_and_its_period(runs: Runs, period: int, dtype: type) -> None:
+def test_the_first_tap_that_is_off_and_its_period(runs: Runs, period: int, dtype: type) -> None:
     names = [f"layer{layer}.{point}" for layer in range(3) for point in ("attn", "moe", "out")]
     right = [whole(name, normals(16, 256, seed=i).astype(dtype)) for i, name in enumerate(names)]
     at = names.index("layer1.moe")
@@ -97,11 +97,11 @@ def test_u14_the_first_tap_that_is_off_and_its_period(runs: Runs, period: int, d
     assert f"{ordinal} element of the last dim" in text_of(report.rows[at], "pattern")
 
 
-# --- U17: expert choices as sets -------------------------------------------------------------------------------------
+# --- expert choices as sets ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("experts", [8, 4])
-def test_u17_expert_indices_are_sets_and_weights_follow_them(runs: Runs, experts: int) -> None:
+def test_expert_indices_are_sets_and_weights_follow_them(runs: Runs, experts: int) -> None:
     random = np.random.default_rng(5)
     index = np.stack([random.permutation(64)[:experts] for _ in range(6)]).astype(np.int32)
     weight = -np.sort(-random.random((6, experts)).astype(np.float32), axis=1)
@@ -131,12 +131,12 @@ def test_u17_expert_indices_are_sets_and_weights_follow_them(runs: Runs, experts
     assert weights.verdict in ("ROUNDING", "DIFFERENT")
 
 
-# --- U18: another order of summation is no fault ---------------------------------------------------------------------
+# --- another order of summation is no fault --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_u18_partial_sums_of_a_long_inner_dim_are_rounding(runs: Runs, ranks: int, seed: int) -> None:
+def test_partial_sums_of_a_long_inner_dim_are_rounding(runs: Runs, ranks: int, seed: int) -> None:
     y, partials = linear(seed, ranks, inner=8192)
     inputs = normals(4, 64)
     reference = runs.record(whole("x", inputs), whole("y", y))
@@ -177,7 +177,7 @@ def scale(y: Array, row: int, x: float) -> Array:
 
 @pytest.mark.parametrize("partials_known", [False, True], ids=["result only", "partials known"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_u18_a_fault_inside_such_noise_is_none_of_it(runs: Runs, fault: str, partials_known: bool) -> None:
+def test_a_fault_inside_such_noise_is_none_of_it(runs: Runs, fault: str, partials_known: bool) -> None:
     y, partials = linear(3, 4, inner=4096)
     wrong = FAULTS[fault](reduced(partials).astype(np.float32)).astype(BF16)
     inputs = normals(4, 64)
@@ -188,7 +188,7 @@ def test_u18_a_fault_inside_such_noise_is_none_of_it(runs: Runs, fault: str, par
     assert [row.verdict for row in report if row.tap == "y"] == ["DIFFERENT"]
 
 
-# --- U27: classes before distances -----------------------------------------------------------------------------------
+# --- classes before distances ----------------------------------------------------------------------------------------
 
 INF, NAN, OTHER_NAN, MAX = 0x7F80, 0x7FC0, 0x7FC1, 0x7F7F
 
@@ -210,7 +210,7 @@ INF, NAN, OTHER_NAN, MAX = 0x7F80, 0x7FC0, 0x7FC1, 0x7F7F
         (ml_dtypes.float8_e5m2, 0x7C, 0x7B, "DIFFERENT", 0),
     ],
 )
-def test_u27_a_class_that_changes_never_passes(
+def test_a_class_that_changes_never_passes(
     runs: Runs, dtype: type, a: int, b: int, verdict: str, ulp: int | None
 ) -> None:
     def of(bits: int) -> Array:
@@ -223,7 +223,7 @@ def test_u27_a_class_that_changes_never_passes(
     assert ulp is None or row.max_ulp == ulp
 
 
-def test_u27_the_exit_status_tells_a_class_change_and_units_are_those_of_the_narrower_dtype(
+def test_the_exit_status_tells_a_class_change_and_units_are_those_of_the_narrower_dtype(
     runs: Runs,
 ) -> None:
     x = normals(8, 16).astype(BF16)

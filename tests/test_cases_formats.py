@@ -15,7 +15,7 @@ from job import Array, Runs, Tap, whole
 
 import tpcapture
 
-# --- U26: dtypes that many readers do not know -----------------------------------------------------------------------
+# --- dtypes that many readers do not know ----------------------------------------------------------------------------
 
 FLOATS = {
     "float8_e4m3fn": 8, "float8_e5m2": 8, "float8_e4m3fnuz": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
@@ -31,7 +31,7 @@ def every_code(name: str) -> Array:
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_u26_every_code_is_the_number_that_ml_dtypes_says(runs: Runs, name: str) -> None:
+def test_every_code_is_the_number_that_ml_dtypes_says(runs: Runs, name: str) -> None:
     codes = every_code(name)
     numbers = codes.astype(np.float32)
     row = tpcapture.compare(runs.record(whole("x", codes)), runs.record(whole("x", numbers))).rows[0]
@@ -40,7 +40,7 @@ def test_u26_every_code_is_the_number_that_ml_dtypes_says(runs: Runs, name: str)
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_u26_the_distance_is_counted_in_codes(runs: Runs, name: str) -> None:
+def test_the_distance_is_counted_in_codes(runs: Runs, name: str) -> None:
     one = np.full(64, 1, np.float32).astype(every_code(name).dtype)
     other = one.copy()
     other.view(np.uint16 if FLOATS[name] == 16 else np.uint8)[17] += 1
@@ -67,7 +67,7 @@ INTEGERS = [
 
 @pytest.mark.parametrize("name", [*INTEGERS, "float64"])
 @pytest.mark.parametrize("shape", [(), (0, 7), (2, 8)], ids=str)
-def test_u26_scalars_and_empty_tensors_compare(runs: Runs, name: str, shape: tuple[int, ...]) -> None:
+def test_scalars_and_empty_tensors_compare(runs: Runs, name: str, shape: tuple[int, ...]) -> None:
     array = np.ones(shape, dtype=name)
     assert (
         tpcapture.compare(runs.record(whole("x", array)), runs.record(whole("x", array))).verdict
@@ -81,7 +81,7 @@ def test_u26_scalars_and_empty_tensors_compare(runs: Runs, name: str, shape: tup
         assert tpcapture.compare(runs.record(whole("x", array)), other).verdict in ("DIFFERENT", "SUSPECT")
 
 
-# --- U25: names ------------------------------------------------------------------------------------------------------
+# --- names -----------------------------------------------------------------------------------------------------------
 
 NAMES = [
     "__metadata__", "layers.0/attn\n\0", "n" * 300, "😀.out", "../x", "a b", "a%20b", "x#1", "step0/x", "\\", '"', "*",
@@ -89,7 +89,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_u25_every_odd_name_is_compared_and_told(runs: Runs) -> None:
+def test_every_odd_name_is_compared_and_told(runs: Runs) -> None:
     x = np.arange(32, dtype=np.int32)
     reference = runs.record(*[Tap(name, [x, x], "R") for name in NAMES])
     candidate = runs.record(*[Tap(name, [x, x + (name == "../x")], "R") for name in NAMES])
@@ -100,7 +100,7 @@ def test_u25_every_odd_name_is_compared_and_told(runs: Runs) -> None:
     assert [row.tap for row in tpcapture.compare(candidate)] == NAMES
 
 
-def test_u25_one_name_twice_is_two_calls(runs: Runs) -> None:
+def test_one_name_twice_is_two_calls(runs: Runs) -> None:
     x = np.arange(4, dtype=np.int32)
     a, b = runs.record(whole("a", x), whole("a", x)), runs.record(whole("a", x), whole("a", x + 1))
     assert [(row.call, row.verdict) for row in tpcapture.compare(a, b)] == [
@@ -121,7 +121,7 @@ for _ in range({MANY} // 1000):
 """
 
 
-def test_u25_very_many_records_without_bytes(rank: Launch) -> None:
+def test_very_many_records_without_bytes(rank: Launch) -> None:
     run = rank(CAPTURE_MANY, rank=0, TPCAPTURE="1").run_dir
     begun = time.monotonic()
     report = tpcapture.compare(run, run)
@@ -130,7 +130,7 @@ def test_u25_very_many_records_without_bytes(rank: Launch) -> None:
     assert time.monotonic() - begun < 60
 
 
-# --- U24: torn files, and reading without a map ----------------------------------------------------------------------
+# --- torn files, and reading without a map ---------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def torn(runs: Runs) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("change", [-1, 1, -200], ids=["a byte short", "a byte too long", "half gone"])
-def test_u24_a_torn_file_is_told_and_the_others_are_compared(torn: tuple[Path, Path], change: int) -> None:
+def test_a_torn_file_is_told_and_the_others_are_compared(torn: tuple[Path, Path], change: int) -> None:
     reference, candidate = torn
     (segment,) = candidate.glob("run/rank1.*.safetensors")
     data = segment.read_bytes()
@@ -154,7 +154,7 @@ def test_u24_a_torn_file_is_told_and_the_others_are_compared(torn: tuple[Path, P
     assert (report.ok, {row.tap: row.verdict for row in report}["r"]) == (False, "IDENTICAL")
 
 
-def test_u24_without_a_map_the_report_is_the_same(torn: tuple[Path, Path]) -> None:
+def test_without_a_map_the_report_is_the_same(torn: tuple[Path, Path]) -> None:
     reports = []
     for options in ([], ["--no-mmap"]):
         command = [sys.executable, "-m", "tpcapture", "compare", "--json", *torn, *options]

@@ -35,10 +35,10 @@ def placement(axis: int, sizes: Sequence[int]) -> str:
     return f"S({axis}, sections=[{','.join(map(str, sizes))}])"
 
 
-# --- U01: q, k and v of each rank joined one after the other -------------------------------------------------------
+# --- q, k and v of each rank joined one after the other ------------------------------------------------------------
 
 
-def test_u01_fused_sections_joined_plainly_are_the_same_rows_in_another_order(runs: Runs) -> None:
+def test_fused_sections_joined_plainly_are_the_same_rows_in_another_order(runs: Runs) -> None:
     reference = runs.record(whole("qkv", numbered(range(8))))
     parts: list[Array | None] = [numbered([0, 1, 4, 6]), numbered([2, 3, 5, 7])]
     declared = runs.record(Tap("qkv", parts, "S(0, sections=[4,2,2])"))
@@ -66,7 +66,7 @@ def test_u01_fused_sections_joined_plainly_are_the_same_rows_in_another_order(ru
     ],
     ids=str,
 )
-def test_u01_sections_of_any_size_are_suggested(
+def test_sections_of_any_size_are_suggested(
     runs: Runs, sizes: list[int], ranks: int, axis: int, dtype: type
 ) -> None:
     n = sum(sizes)
@@ -81,17 +81,17 @@ def test_u01_sections_of_any_size_are_suggested(
     assert tpcapture.compare(reference, candidate, layouts=fits).verdict == "IDENTICAL"
 
 
-def test_u01_other_rows_are_no_reordering(runs: Runs) -> None:
+def test_other_rows_are_no_reordering(runs: Runs) -> None:
     tensor = normals(32, 24)
     parts = sections_of(tensor + np.float32(0.5) * normals(32, 24, seed=2), [16, 8, 8], 2, 0)
     (row,) = tpcapture.compare(runs.record(whole("x", tensor)), runs.record(Tap("x", parts, "S(0)"))).rows
     assert (row.verdict, "reordered" in kinds(row)) == ("DIFFERENT", False)
 
 
-# --- U03: interleaved groups cut at their middle --------------------------------------------------------------------
+# --- interleaved groups cut at their middle -------------------------------------------------------------------------
 
 
-def test_u03_interleaved_groups_cut_as_halves(runs: Runs) -> None:
+def test_interleaved_groups_cut_as_halves(runs: Runs) -> None:
     b, a = [0, 1, 2, 3], [10, 11, 12, 13]
     pairs = [n for pair in zip(b, a, strict=True) for n in pair]
     reference = runs.record(whole("ba", numbered(pairs, 2)))
@@ -106,7 +106,7 @@ def test_u03_interleaved_groups_cut_as_halves(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(("groups", "ranks"), [(8, 2), (8, 4)])
-def test_u03_groups_of_any_number(runs: Runs, groups: int, ranks: int) -> None:
+def test_groups_of_any_number(runs: Runs, groups: int, ranks: int) -> None:
     tensor = normals(groups * 3, 20)  # one row of b and two of a in each group
     reference = runs.record(whole("ba", tensor))
     right = runs.record(Tap("ba", slices_of(tensor, ranks, 0), f"S(0, interleave={groups})"))
@@ -127,12 +127,12 @@ def test_u03_groups_of_any_number(runs: Runs, groups: int, ranks: int) -> None:
     assert (report.verdict, report.rows[0].ranks) == ("DIFFERENT", list(range(ranks)))
 
 
-# --- U07: partial sums used as if they were the whole ---------------------------------------------------------------
+# --- partial sums used as if they were the whole --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=["fp32", "bf16"])
-def test_u07_a_skipped_reduction_is_an_unreduced_partial(runs: Runs, ranks: int, dtype: type) -> None:
+def test_a_skipped_reduction_is_an_unreduced_partial(runs: Runs, ranks: int, dtype: type) -> None:
     partials = [normals(16, 64, dtype=dtype, seed=rank) for rank in range(ranks)]
     total = sum(p.astype(np.float64) for p in partials)
     reference = runs.record(whole("x", normals(4, 64)), whole("y", np.asarray(total).astype(dtype)))
@@ -150,7 +150,7 @@ def test_u07_a_skipped_reduction_is_an_unreduced_partial(runs: Runs, ranks: int,
     assert tpcapture.compare(reference, declared).rows[1].verdict in ("IDENTICAL", "ROUNDING")
 
 
-# --- U09: block scales of shards that are no whole number of blocks --------------------------------------------------
+# --- block scales of shards that are no whole number of blocks -------------------------------------------------------
 
 
 def blocks(rows: int) -> tuple[Array, Array]:
@@ -160,7 +160,7 @@ def blocks(rows: int) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize(("rows", "ranks"), [(256, 4), (384, 2), (512, 8)])
-def test_u09_a_rank_with_the_wrong_scale_row_is_named(runs: Runs, rows: int, ranks: int) -> None:
+def test_a_rank_with_the_wrong_scale_row_is_named(runs: Runs, rows: int, ranks: int) -> None:
     weight, scale = blocks(rows)
     each = rows // ranks
     held = [sorted({row // 128 for row in range(rank * each, (rank + 1) * each)}) for rank in range(ranks)]
@@ -182,7 +182,7 @@ def test_u09_a_rank_with_the_wrong_scale_row_is_named(runs: Runs, rows: int, ran
     assert f"rank {at} holds scale row {held[at - 1][0]}" in text_of(row, "rank_order")
 
 
-def test_u09_after_dequantising_both_sides_compare(runs: Runs) -> None:
+def test_after_dequantising_both_sides_compare(runs: Runs) -> None:
     weight, scale = blocks(256)
     layouts = runs.layouts(
         '[[tap]]\nmatch = "w.weight"\nplacement = "S(0)"\n'
@@ -201,11 +201,11 @@ def test_u09_after_dequantising_both_sides_compare(runs: Runs) -> None:
     assert scales.verdict in ("SUSPECT", "DIFFERENT")
 
 
-# --- U10: scales that were sharded although every rank needs them all, and the reverse -------------------------------
+# --- scales that were sharded although every rank needs them all, and the reverse ------------------------------------
 
 
 @pytest.mark.parametrize(("ranks", "axis"), [(2, 0), (4, 0), (2, 1)])
-def test_u10_declared_replicated_found_sharded(runs: Runs, ranks: int, axis: int) -> None:
+def test_declared_replicated_found_sharded(runs: Runs, ranks: int, axis: int) -> None:
     scales = normals(8, 8, dtype=np.float16)
     reference = runs.record(whole("w2_scales", scales, "R"))
     candidate = runs.record(Tap("w2_scales", slices_of(scales, ranks, axis), "R"))
@@ -217,7 +217,7 @@ def test_u10_declared_replicated_found_sharded(runs: Runs, ranks: int, axis: int
     assert tpcapture.compare(reference, candidate, layouts=fits).verdict == "IDENTICAL"
 
 
-def test_u10_declared_sharded_found_replicated(runs: Runs) -> None:
+def test_declared_sharded_found_replicated(runs: Runs) -> None:
     scales = normals(8, 8, dtype=np.float16)
     reference = runs.record(whole("w2_scales", scales, "S(0)"))
     candidate = runs.record(Tap("w2_scales", [scales, scales], "S(0)"))
@@ -226,14 +226,12 @@ def test_u10_declared_sharded_found_replicated(runs: Runs) -> None:
     assert [d.suggest for d in row.diagnoses if d.suggest is not None] == ["R"]
 
 
-# --- U12: a padded vocabulary, uneven shards -------------------------------------------------------------------------
+# --- a padded vocabulary, uneven shards ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pad", [-np.inf, np.nan, 7.0], ids=str)
 @pytest.mark.parametrize(("vocab", "ranks"), [(10, 4), (49159, 8)])
-def test_u12_the_tail_past_the_logical_size_is_counted(
-    runs: Runs, vocab: int, ranks: int, pad: float
-) -> None:
+def test_the_tail_past_the_logical_size_is_counted(runs: Runs, vocab: int, ranks: int, pad: float) -> None:
     logits = normals(2, vocab)
     each = -(-vocab // ranks)
     tail = np.full((2, each * ranks - vocab), pad, dtype=np.float32)
@@ -243,7 +241,7 @@ def test_u12_the_tail_past_the_logical_size_is_counted(
     assert (row.verdict, row.padded, row.n) == ("IDENTICAL", each * ranks - vocab, 2 * vocab)
 
 
-def test_u12_uneven_shards_are_joined_and_never_trimmed(runs: Runs) -> None:
+def test_uneven_shards_are_joined_and_never_trimmed(runs: Runs) -> None:
     logits = normals(2, 10)
     cut = [logits[:, start : start + 3] for start in (0, 3, 6, 9)]
     reference = runs.record(whole("logits", logits))
@@ -256,7 +254,7 @@ def test_u12_uneven_shards_are_joined_and_never_trimmed(runs: Runs) -> None:
     assert (row.verdict, texts[0]) == ("LAYOUT", "reference: dim 1: expected 12, the slices add up to 10")
 
 
-# --- U13: scales in tiles of 128 x 4 ---------------------------------------------------------------------------------
+# --- scales in tiles of 128 x 4 --------------------------------------------------------------------------------------
 
 
 def swizzled(scales: Array, pad: int = 0x7F) -> Array:
@@ -269,7 +267,7 @@ def swizzled(scales: Array, pad: int = 0x7F) -> Array:
 
 
 @pytest.mark.parametrize("shape", [(130, 8), (256, 6), (2880 // 16, 12)], ids=str)
-def test_u13_scales_in_tiles_are_compared_row_by_row(runs: Runs, shape: tuple[int, int]) -> None:
+def test_scales_in_tiles_are_compared_row_by_row(runs: Runs, shape: tuple[int, int]) -> None:
     scales = np.random.default_rng(3).integers(0, 120, shape, dtype=np.uint8)
     reference = runs.record(whole("block_scale", scales))
     candidate = runs.record(whole("block_scale", swizzled(scales)))

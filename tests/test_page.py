@@ -305,7 +305,7 @@ def test_arrows_look_through_taps_while_one_is_open(opened: Browser) -> None:
 
 
 def test_a_suggested_placement_is_copied(window: Browser, page: Path, tmp_path: Path) -> None:
-    found = {"kind": "reordered", "text": f"the same rows in another order {HOSTILE}", "fit": 1.0}
+    found = {"kind": "reordered", "text": f"the same rows in another order {HOSTILE}", "fit": [1.0]}
     found["suggest"] = "S(0, sections=[16,4,4])"
     diagnoses = json.dumps([found]).replace("<", "\\u003c")
     path = tmp_path / "suggest.html"

@@ -140,7 +140,7 @@ placement = "S(0)"
 
 
 def test_block_scales_that_ranks_share(runs: Runs, tmp_path: Path) -> None:
-    """U09: 64 rows a rank and blocks of 128; then a rank holds another block's scale."""
+    """64 rows a rank and blocks of 128; then a rank holds another block's scale."""
     tensors = """
 w = torch.randn(256, 200).to(torch.float8_e4m3fn)
 s = torch.tensor([[0.5, 0.75], [3.0, 2.5]])
@@ -170,7 +170,7 @@ capture('q.s', s[[HELD[RANK]]], placement='scale_of(q.w, block=[128,128])')
 
 
 def test_int4_of_gptq_and_awq(runs: Runs, tmp_path: Path) -> None:
-    """U10 too: with act-order the scales are the whole table on every rank."""
+    """With act-order the scales are the whole table on every rank."""
     tensors = """
 K, N, G = 32, 16, 8
 q, z = torch.randint(0, 16, (K, N)), torch.randint(1, 16, (K // G, N))

@@ -54,6 +54,16 @@ tpcapture.capture("attn.o_proj.in.0", {q} * 2)
     assert "candidate: rank 1 does not hold what rank 0 does" in [found.text for found in row.diagnoses]
 
 
+def test_a_directory_of_the_name_is_no_layouts_file(
+    rank: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import numpy as np, tpcapture\ntpcapture.capture('x', np.zeros(1, np.float32))"
+    run = rank(code, run="one", TPCAPTURE="1").run_dir
+    (tmp_path / "vllm").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert tpcapture.compare(run, run, layouts="vllm").ok
+
+
 def test_where_nothing_tells_the_sections_it_says_what_to_write(rank: Launch, tmp_path: Path) -> None:
     code = "import numpy as np, tpcapture\ntpcapture.capture('a.qkv_proj.0', np.zeros((1, {n}), np.float32))"
     one = rank(code.format(n=12), run="one", TPCAPTURE="1").run_dir

@@ -78,7 +78,8 @@ class Diagnosis:
 
     kind: str
     text: str
-    fit: float | None
+    fit: list[float | None]
+    """The numbers of the fit; empty where nothing was fitted."""
     suggest: str | None
     """A placement to try."""
 

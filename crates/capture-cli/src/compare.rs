@@ -17,7 +17,7 @@ Verdicts, from best to worst, and the exit status of the worst:
   SUSPECT    1  differs more, but it may be rounding of what came before; see --allow-suspect
   MISSING    1  one side, or one rank, has no record of it
   LAYOUT     1  the ranks' tensors do not make a whole under the placement given or taken
-  DIFFERENT  1  differs beyond rounding; of one run, replicas that are not equal
+  DIFFERENT  1  differs beyond rounding; of one run, replicas that are not equal, or sums that do not add up
   -             not checked: nothing to compare it with
 Exit status 2: nothing was compared, or a file cannot be read and no difference was found.
 

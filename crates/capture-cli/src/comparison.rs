@@ -42,7 +42,7 @@ pub struct Comparison {
     #[arg(long, value_name = "RUN", requires = "run_b")]
     pub noise: Option<PathBuf>,
     /// Which steps belong together: those of one number in the run (step), of one number in the process (abs), or with
-    /// the same rows of the taps under [align] by in --layouts (inputs).
+    /// the same rows of the taps that --layouts aligns by (inputs).
     #[arg(long, value_name = "step|abs|inputs", default_value = "step", requires = "run_b")]
     pub pair: PairBy,
     /// Take NaN at the same place on both sides for a difference.
@@ -170,8 +170,8 @@ impl Comparison {
             details,
             mmap: !self.reading.no_mmap,
         };
-        let report = spread::compare(cluster, &plan)?;
         let layouts = plan.layouts()?;
+        let report = spread::compare(cluster, &plan)?;
         let runs = plan.runs[..2].iter().map(|run| run.open(None, Access::Unmapped, HashMap::new()));
         self.compared(report, &layouts, runs.collect())
     }

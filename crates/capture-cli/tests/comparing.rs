@@ -67,7 +67,6 @@ IDENTICAL  layers.0.out     1     0      0       0        0         R
 IDENTICAL  layers.0.out     2     0      0       0        0         R
 
 layers.0.q, steps 0-2: slices join to [2, 8]
-layers.0.out, step 0: the first NaN: rank 0, at [0]
 layers.0.out, steps 0-2: 1 place NaN on both sides
 ids, step 1: equal on all ranks
 ids, step 1, call 1: equal on all ranks

@@ -41,7 +41,8 @@ pub(crate) fn diagnose(
     [a, b]: [&Whole<'_>; 2],
     decided: &Decided,
 ) -> Vec<Diagnosis> {
-    if a.is_empty() {
+    // What is wrong with scales was said when they were measured.
+    if a.is_empty() || opened.are_scales {
         return Vec::new();
     }
     let case = Case::new(a, b, opened.precision, decided.inherited);
@@ -49,6 +50,10 @@ pub(crate) fn diagnose(
         // Rounding may look like a factor, but never like other rows.
         let found = misplaced(opening, groups, decided).or_else(|| ranks::misplaced(&case));
         return found.into_iter().collect();
+    }
+    // Where the tests of a finding do not see the difference, they cannot tell what explains it.
+    if case.is_sum_of(&[&|from: u64, out: &mut [f64]| a.read(from, out)]) {
+        return misplaced(opening, groups, decided).into_iter().collect();
     }
     let whose = case.odd_rank().map_or_else(|| "candidate".to_owned(), |rank| format!("rank {rank}"));
     if !decided.searched {

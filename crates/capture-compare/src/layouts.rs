@@ -37,7 +37,7 @@ use capture_core::Placements;
 use fault::Fault;
 use rename::Rename;
 use serde::Deserialize;
-use std::path::Path;
+use std::{io::ErrorKind, path::Path};
 
 /// The layouts that come with the package, by name.
 const READY_MADE: [(&str, &str); 3] = [
@@ -77,7 +77,10 @@ impl Layouts {
     pub fn text(path: &Path) -> Result<String, LayoutsError> {
         match (std::fs::read_to_string(path), ready_made(path)) {
             (Ok(text), _) => Ok(text),
-            (Err(e), Some(text)) if e.kind() == std::io::ErrorKind::NotFound => Ok(text.to_owned()),
+            // A directory of that name, as of vLLM's own sources, is no file.
+            (Err(e), Some(text)) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
+                Ok(text.to_owned())
+            }
             (Err(reason), _) => Err(LayoutsError::Read { path: path.to_owned(), reason }),
         }
     }

@@ -16,7 +16,7 @@
 //! | common | share of the error that is the same in every row | 0.15 + 0.9 × that of the reference + 3/rows |
 //! | level | the median row rms | 2 (fp32 and wider: 32), or 4 E/u where that is more, 6 E/u below 4 rows |
 //! | direct row | rms | 2 (fp32 and wider: 32), only where nothing before was off: E ≤ u/10 |
-//! | running bound | largest error over what rounding can make of a reduction whose partial sums are known: [`crate::running`] | 1, only where nothing before was off; then of the others only the slopes and common are asked |
+//! | running bound | largest error over what rounding can make of a reduction whose partial sums are known: `running` | 1, only where nothing before was off; then of the others only the slopes and common are asked |
 //!
 //! Of a channel or a factor that every row has, few rows say little: with 1, 2 and 3 rows every test but the last says
 //! `SUSPECT` up to 5, 2 and 1.4 times its limit; below 8 rows a slope may be u/2, and in fp32 is not judged, where level
@@ -152,12 +152,11 @@ impl Noise {
         let nothing_before = inherited.is_none_or(|e| e == 0.0);
         let slope = if nothing_before || !self.slope_of_pieces { self.slope } else { 0.0 };
         let mut all: Vec<_> = PLAIN.into_iter().zip(self.plain).collect();
-        all.extend([
-            ("row slope", self.row_slope(inherited)),
-            ("slope", slope),
-            ("level", self.level(inherited)),
-        ]);
+        all.extend([("row slope", self.row_slope(inherited)), ("slope", slope)]);
         all.iter_mut().for_each(|(_, severity)| *severity = of_few(self.rows, *severity));
+        // What may be inherited where nothing is known of it is a limit for any number of rows.
+        let level = self.level(inherited);
+        all.push(("level", if inherited.is_some() { of_few(self.rows, level) } else { level }));
         all.push(("direct row", self.direct_row(inherited)));
         all
     }

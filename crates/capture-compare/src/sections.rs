@@ -38,17 +38,18 @@ pub(crate) fn sections(count: u64, sides: &[Widths]) -> Result<Vec<Cut>, String>
     let size = rests.iter().min().map_or(0, |least| least / others);
     let cut = |(side, rest): (&Widths, &u64)| {
         let (ranks, held) = (side.slices.len() as u64, rest / others);
-        let mut all = vec![Section { size: first, groups: None }];
+        let mut sections = vec![Section { size: first, groups: None }];
         // Each rank holds held/ranks of `size`, so that there are size/(held/ranks) distinct slices.
-        let slices = (size * ranks).checked_div(held).filter(|n| n * held == size * ranks);
+        let all = size.checked_mul(ranks);
+        let slices = all.and_then(|all| all.checked_div(held).filter(|n| n * held == all));
         let groups = match slices {
             Some(n) if n < ranks && ranks.is_multiple_of(n) => Some(n),
             Some(n) if n == ranks => None,
             _ if held == 0 => None,
             _ => return Err(format!("found {ranks} ranks with {held} in all of a section of {size}")),
         };
-        all.extend((0..others).map(|_| Section { size, groups }));
-        Ok(Cut::sections(all))
+        sections.extend((0..others).map(|_| Section { size, groups }));
+        Ok(Cut::sections(sections))
     };
     sides.iter().zip(&rests).map(cut).collect()
 }
@@ -108,5 +109,9 @@ mod tests {
             Err("found a first section of 128 in 100, and no 2 equal others"),
         );
         check(&[side(&[152], None), eight], Err("found 8 ranks with 32 in all of a section of 12"));
+        // Shapes of tensors without numbers.
+        let huge = side(&[u64::MAX, 0, 0, 0], Some(&[1, 0, 0, 0]));
+        let text = format!("found 4 ranks with {0} in all of a section of {0}", u64::MAX / 2);
+        check(&[huge], Err(&text));
     }
 }

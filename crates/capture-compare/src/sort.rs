@@ -27,7 +27,8 @@ pub(crate) fn sorted<'a>(part: &Part<'_>, by: &Part<'_>, transform: &Transform) 
         return Err(misfit("numbers as recorded".to_owned(), format!("packed or quantised {dtype:?}")));
     }
     let mut bytes = Vec::with_capacity(part.bytes(0, part.len()).len());
-    let mut keys = vec![0.0; width as usize];
+    // Rows of a tensor without any may have any length.
+    let mut keys = vec![0.0; if rows > 0 { width as usize } else { 0 }];
     for row in 0..rows {
         let (from, to) = (row * width, (row + 1) * width);
         by.read(from, &mut keys);
@@ -79,7 +80,9 @@ mod tests {
         let packed = || part(Dtype::F4, &[2], vec![0]);
         let error = sorted(&packed(), &packed(), &Transform::SetRows).unwrap_err();
         assert_eq!(error.to_string(), "set_rows: expected numbers as recorded, found packed or quantised F4");
-        let empty = sorted(&part(Dtype::I8, &[3, 0], vec![]), &part(Dtype::I8, &[3, 0], vec![]), &transform);
-        assert_eq!(empty.unwrap().shape, [3, 0]);
+        for shape in [[3, 0], [0, u64::MAX]] {
+            let empty = || part(Dtype::I8, &shape, vec![]);
+            assert_eq!(sorted(&empty(), &empty(), &transform).unwrap().shape, shape);
+        }
     }
 }

@@ -144,7 +144,6 @@ fn sections_are_found_and_fit() {
     }
 }
 
-/// U01 as reported.
 #[test]
 fn rows_of_a_fused_projection_are_put_in_order() {
     let filled = |rank, of: &[f32]| {
@@ -161,7 +160,7 @@ fn rows_of_a_fused_projection_are_put_in_order() {
     check_suggested(&a, &b, Kind::Reordered, text, "S(0, sections=[4,4])");
 }
 
-/// U03: stacked halves where groups are interleaved. No placement says that; the order is said.
+/// Stacked halves where groups are interleaved. No placement says that; the order is said.
 #[test]
 fn an_order_that_no_placement_says_is_said() {
     let filled = |rank, of: &[f32], placement| {
@@ -191,7 +190,7 @@ fn an_order_that_no_placement_says_is_said() {
     }
 }
 
-/// U07, and with rounding.
+/// Exactly, and with rounding.
 #[test]
 fn an_unreduced_partial_sum_is_found() {
     for (tp, noise) in [2, 4, 8].into_iter().flat_map(|tp| NOISE.map(|noise| (tp, noise))) {
@@ -214,7 +213,6 @@ fn an_unreduced_partial_sum_is_found() {
     }
 }
 
-/// U10 and its mirror.
 #[test]
 fn a_placement_that_is_not_what_is_there_is_replaced() {
     let numbers = Draw(7).many(32);
@@ -337,7 +335,6 @@ fn a_norm_over_the_local_shard_is_found() {
     }
 }
 
-/// U06.
 #[test]
 fn a_bias_added_too_often_is_found() {
     let (whole, bias) = (Draw(12).many(5 * 256), Draw(13).many(256));
@@ -390,7 +387,6 @@ fn another_tap_added_too_often_is_found() {
 /// Whether the number of a row and column is bad.
 type Is<'i> = &'i dyn Fn(usize, usize) -> bool;
 
-/// U14, and other places.
 #[test]
 fn a_pattern_is_found() {
     let whole = Draw(18).many(16 * 256);
@@ -426,7 +422,6 @@ fn a_pattern_is_found() {
     }
 }
 
-/// U11 against a reference.
 #[test]
 fn a_rank_that_holds_its_own_input_is_found() {
     let inputs = [Draw(21).many(256), Draw(22).many(256)];

@@ -18,7 +18,7 @@ fn expect(row: &Row, verdict: Option<Verdict>, ranks: &[u32], text: &str) {
     assert_eq!(texts.join("; "), text);
 }
 
-/// U16: four ranks sample two tokens in five steps; rank 2 picks another at step 3, a third at step 4, and is gone at
+/// Four ranks sample two tokens in five steps; rank 2 picks another at step 3, a third at step 4, and is gone at
 /// step 5.
 #[test]
 fn a_rank_that_samples_another_token_is_found_at_its_first_step() {
@@ -88,7 +88,7 @@ fn replicas_inside_a_group_are_compared() {
     let good = rows("tp=4", &[of(0, 1.0), of(1, 1.0), of(2, 2.0), of(3, 2.0)]).remove(0);
     expect(&good, Some(Verdict::Identical), &[], "");
     let bad = rows("tp=4", &[of(0, 1.0), of(1, 1.0), of(2, 2.0), of(3, 3.0)]).remove(0);
-    expect(&bad, Some(Verdict::Different), &[3], "replicas differ: the others hold what rank 0, 2 does");
+    expect(&bad, Some(Verdict::Different), &[3], "replicas differ: the others hold what rank 2 does");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn outputs(of: &[&[f32]], placement: &'static str) -> Vec<Tensor> {
     of.iter().zip(0..).map(|(x, rank)| Tensor::bf16(rank, "ar.out", &[1, n], x).placed(placement)).collect()
 }
 
-/// U11: rank 1 left its own input in 16 bytes.
+/// Rank 1 left its own input in 16 bytes.
 #[test]
 fn an_all_reduce_that_left_a_chunk_out_is_found_on_its_rank() {
     let a: Vec<f32> = (0..32).map(|i| 1.0 + i as f32).collect();
@@ -178,6 +178,16 @@ fn a_reduction_adds_up_but_for_rounding() {
     // Another tensor of the same shape, such as one after a norm.
     let other: &[f32] = &[-0.3, 0.7, 0.2, -0.9];
     summed("tp=2", &of(outputs(&[other, other], "R")), Some(Verdict::Identical), &[], "");
+    // A factor over all of it.
+    let text = |rank: u32| format!("rank {rank}: elements 0, 2–3 are not the sum of \"ar.in\"");
+    let large: &[f32] = &[1.875, 0.0, 5.0, 5.0];
+    let text = format!("{}; {}", text(0), text(1));
+    summed("tp=2", &of(outputs(&[large, large], "R")), Some(Verdict::Different), &[0, 1], &text);
+    // A residual was added, and a massive number makes the directions of both the same.
+    let massive: &[f32] = &[256.0, 0.125, 0.125, 0.125];
+    let residual: &[f32] = &[512.0, 1.25, -0.75, 1.25];
+    let tensors = [inputs(&[massive, massive]), outputs(&[residual, residual], "R")].concat();
+    summed("tp=2", &tensors, Some(Verdict::Identical), &[], "");
     // Nobody said how it is placed.
     let unplaced =
         |of: &[&[f32]]| outputs(of, "R").into_iter().map(|t| Tensor { placement: None, ..t }).collect();

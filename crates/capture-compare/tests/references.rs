@@ -326,7 +326,7 @@ fn steps_are_paired_by_what_was_asked_for() {
     assert_eq!(found, [(0, Identical), (1, Identical), (1, Missing)]);
 }
 
-/// U17: two routers. Of token 2 they chose the same experts in another order, of token 4 others with weights that are
+/// Two routers. Of token 2 they chose the same experts in another order, of token 4 others with weights that are
 /// nearly those.
 #[test]
 fn chosen_experts_are_sets_and_their_weights_follow() {

@@ -49,7 +49,7 @@ fn filled(rank: u32, tap: &'static str, of: &[f32]) -> Tensor {
     Tensor::f32(rank, tap, &[of.len() as u64, 4], &numbers)
 }
 
-/// U01: q0..q3, k0, k1, v0, v1 cut by sections; joined plainly the rows stand in another order.
+/// q0..q3, k0, k1, v0, v1 cut by sections; joined plainly the rows stand in another order.
 #[test]
 fn fused_sections_are_cut_each_by_itself() {
     let whole = [filled(0, "qkv", &[0., 1., 2., 3., 4., 5., 6., 7.])];
@@ -71,7 +71,7 @@ fn fused_sections_are_cut_each_by_itself() {
     assert_eq!(rows[0].placement.as_deref(), Some("S(0, sections=[4,2,2])"));
 }
 
-/// U03: b and a interleaved by group; cut at the midpoint as if stacked, row 1 of rank 0 is the first that is wrong.
+/// b and a interleaved by group; cut at the midpoint as if stacked, row 1 of rank 0 is the first that is wrong.
 #[test]
 fn interleaved_groups_cut_as_halves_are_different() {
     let pair = |rank, of: &[f32]| filled(rank, "ba", of).placed("S(0, interleave=4)");
@@ -84,7 +84,7 @@ fn interleaved_groups_cut_as_halves_are_different() {
     check(&rows(&whole, "tp=2", &wrong), Verdict::Different, &[0, 1], Some(&[1, 0]));
 }
 
-/// U07: partial sums passed off as replicas differ between ranks; declared as what they are they add up. Where nobody
+/// Partial sums passed off as replicas differ between ranks; declared as what they are they add up. Where nobody
 /// said anything that is a placement to be given, and no fault of the numbers.
 #[test]
 fn a_skipped_reduction_is_different_and_a_declared_sum_is_not() {
@@ -115,7 +115,7 @@ fn a_skipped_reduction_is_different_and_a_declared_sum_is_not() {
     check(&declared, Verdict::Identical, &[], None);
 }
 
-/// U12: the vocabulary padded from 10 to 12; uneven shards; fewer than declared.
+/// The vocabulary padded from 10 to 12; uneven shards; fewer than declared.
 #[test]
 fn padding_is_counted_and_never_trimmed_from_the_reference() {
     let logits: Vec<f32> = (0..20).map(|i| i as f32).collect();
@@ -148,7 +148,7 @@ fn padding_is_counted_and_never_trimmed_from_the_reference() {
     assert_eq!(text(&lost), "expected one shape, found [2, 10] and [2, 9] (candidate)");
 }
 
-/// U27: classes come first, zeros share a place, distance is counted in the narrower dtype.
+/// Classes come first, zeros share a place, distance is counted in the narrower dtype.
 #[test]
 fn classes_come_before_distances() {
     let bf16 = |bits: [u16; 2]| {
@@ -188,7 +188,7 @@ fn classes_come_before_distances() {
     assert_eq!(rows(&e4m3(&[0x38, 0x7e]), "tp=1", &e4m3(&[0x38, 0x7f]))[0].nan, 1);
 }
 
-/// U26: every dtype is compared with itself and tells a change of one element; scalars and empty tensors too.
+/// Every dtype is compared with itself and tells a change of one element; scalars and empty tensors too.
 #[test]
 fn every_dtype_is_compared() {
     use Dtype::{
@@ -489,7 +489,7 @@ fn noise_carries_over_from_tap_to_tap() {
     assert_eq!(found[1].verdict, Some(Verdict::Different));
 }
 
-/// U18: bf16 sums of a sum over ranks in another order are rounding, and a P tap knows its terms.
+/// bf16 sums of a sum over ranks in another order are rounding, and a P tap knows its terms.
 #[test]
 fn another_reduction_order_is_rounding() {
     let mut state = 7u32;

@@ -104,6 +104,7 @@ fn exception(error: &Error) -> PyErr {
     match error {
         Error::NotFound(_)
         | Error::NoAlignment
+        | Error::RayNeedsTwoRuns
         | Error::RayNeedsNumberedSteps
         | Error::Layouts(LayoutsError::Line { .. }) => PyValueError::new_err(text),
         _ => PyOSError::new_err(text),

@@ -63,6 +63,7 @@ impl Cluster for Ray {
 
 /// What this machine, number `node` of the cluster, has of the run at a path. OSError: no run.
 #[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracts")]
 pub(crate) fn spread_list(py: Python<'_>, path: PathBuf, node: usize) -> PyResult<Bound<'_, PyBytes>> {
     let listed = py.detach(|| spread::list(&path, node));
     listed.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| PyOSError::new_err(error.to_string()))

@@ -42,13 +42,16 @@ impl<'s, 'r> Sums<'s, 'r> {
         sums.are_related().then_some(sums)
     }
 
-    /// Whether half of the numbers of some replica are the sum or its rank's own input, or it has the sum's direction.
+    /// Whether half of the numbers of some replica are the sum or its rank's own input, or at least near the sum. One by
+    /// one: a massive number in both would make all directions the same.
     fn are_related(&self) -> bool {
         let half = self.sum.len().div_ceil(2);
+        let near = |s: f64, y: f64| (y - s).abs() <= 0.5 * s.abs();
         self.found.iter().any(|(class, found)| {
-            let equal = |replica| self.own(replica).map_or(0, |(own, _)| self.equal(own, replica));
+            let equal =
+                |replica| self.own(replica).map_or(0, |(own, _)| self.count(own, replica, |a, b| a == b));
             let own = || class.iter().map(equal).max().unwrap_or(0);
-            found.n_beyond <= half || own() >= half || self.cosine(&class[0]) >= 0.9
+            found.n_beyond <= half || own() >= half || self.count(self.sum, &class[0], near) >= half
         })
     }
 
@@ -59,21 +62,17 @@ impl<'s, 'r> Sums<'s, 'r> {
         Some((self.terms.iter().find(own)?, rank))
     }
 
-    fn equal(&self, own: &Whole<'_>, replica: &Whole<'_>) -> u64 {
+    /// How many numbers of a replica are what is said of them and those at the same place of another tensor.
+    fn count(&self, of: &Whole<'_>, replica: &Whole<'_>, is: fn(f64, f64) -> bool) -> u64 {
         let (mut a, mut b) = (vec![0.0; CHUNK as usize], vec![0.0; CHUNK as usize]);
-        let mut equal = 0;
+        let mut count = 0;
         for from in (0..self.sum.len()).step_by(CHUNK as usize) {
             let len = (self.sum.len() - from).min(CHUNK) as usize;
-            own.read(from, &mut a[..len]);
+            of.read(from, &mut a[..len]);
             replica.read(from, &mut b[..len]);
-            equal += a[..len].iter().zip(&b).filter(|(a, b)| a == b).count() as u64;
+            count += a[..len].iter().zip(&b).filter(|(a, b)| is(**a, **b)).count() as u64;
         }
-        equal
-    }
-
-    fn cosine(&self, replica: &Whole<'_>) -> f64 {
-        let measured = crate::verdict::measure(self.sum, replica, None);
-        measured.statistics.cosine.unwrap_or(0.0)
+        count
     }
 
     /// Whether a class of replicas is the sum but for rounding.
@@ -127,10 +126,15 @@ impl<'s, 'r> Sums<'s, 'r> {
         let mut stretches: Vec<Range<u64>> = Vec::new();
         let mut all_own = true;
         for stretch in &found.beyond {
+            // What the last one reached need not be looked at again.
+            let reached = stretches.last().map_or(0, |last| last.end);
+            if stretch.end <= reached {
+                continue;
+            }
             // Numbers beside it that are the rank's own input, too, are so close to the sum that they do not stand out.
             let (mut start, mut end) = (stretch.start, stretch.end);
             if (start..end).all(is_own) {
-                while start > 0 && is_own(start - 1) {
+                while start > reached && is_own(start - 1) {
                     start -= 1;
                 }
                 while end < self.sum.len() && is_own(end) {

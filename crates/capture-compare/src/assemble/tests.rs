@@ -29,7 +29,7 @@ fn slices_join_in_rank_order() {
     assert_eq!(check("tp=2", "R", parts).unwrap(), (vec![1, 2], vec![1., 2.], 0));
 }
 
-/// U01: rows are q0..q3, k0, k1, v0, v1; rank 0 holds q0 q1 k0 v0.
+/// Rows are q0..q3, k0, k1, v0, v1; rank 0 holds q0 q1 k0 v0.
 #[test]
 fn sections_are_cut_each_by_itself() {
     let parts: &[(&[u64], &[f32])] = &[(&[4], &[0., 1., 4., 6.]), (&[4], &[2., 3., 5., 7.])];
@@ -69,7 +69,7 @@ fn neighbours_hold_slices_of_sections_that_have_fewer_than_ranks() {
     assert_eq!(misfit, Misfit::Groups { groups: 3, size: 4 });
 }
 
-/// U12: ten columns over four ranks of three, and uneven slices 3, 3, 3, 1.
+/// Ten columns over four ranks of three, and uneven slices 3, 3, 3, 1.
 #[test]
 fn the_tail_past_the_size_is_padding() {
     let three: &[(&[u64], &[f32])] =

@@ -12,11 +12,13 @@ const LEAST: usize = 16;
 
 /// One factor for all.
 pub(crate) fn scaled(case: &Case<'_, '_>, whose: &str) -> Option<Diagnosis> {
-    case.float?;
+    let roundoff = case.float?.roundoff();
     let sample = case.sample();
     let mut factor = Factor::default();
     sample.finite().for_each(|(_, _, r, c)| factor.add(r, c));
-    let factor = factor.value().filter(|_| sample.r.len() >= LEAST)?;
+    // A factor that rounding hides explains nothing.
+    let is_one = |factor: &f64| (factor - 1.0).abs() < roundoff / 8.0;
+    let factor = factor.value().filter(|factor| sample.r.len() >= LEAST && !is_one(factor))?;
     let scaled = |from: u64, out: &mut [f64]| {
         case.reference.read(from, out);
         out.iter_mut().for_each(|x| *x *= factor);

@@ -159,6 +159,17 @@ fn ready_made_layouts_parse_and_know_parameters_by_both_names() {
 }
 
 #[test]
+fn norms_over_heads_are_left_to_the_shapes() {
+    for name in ["vllm", "hf"] {
+        let layouts = Layouts::read(Path::new(name)).unwrap();
+        let said = |tap: &str| layouts.placement(tap).map(|p| p.to_string());
+        assert_eq!(said("model.layers.0.self_attn.q_norm"), None, "{name}");
+        assert_eq!(said("model.layers.0.self_attn.k_norm.param.weight").as_deref(), Some("R"), "{name}");
+        assert_eq!(said("model.layers.0.input_layernorm").as_deref(), Some("R"), "{name}");
+    }
+}
+
+#[test]
 fn a_missing_file_is_said_so() {
     let error = Layouts::read(Path::new("no/such.toml")).unwrap_err().to_string();
     assert!(error.starts_with("cannot read layouts file: No such file"), "{error}");

@@ -29,7 +29,11 @@ impl Statistics {
             ("level", self.level(inherited)),
             ("direct row", self.direct_row(inherited)),
         ];
-        let few = |test: &str, severity| if test == "direct row" { severity } else { self.of_few(severity) };
+        let few = |test: &str, severity| match test {
+            "direct row" => severity,
+            "level" if inherited.is_none() => severity,
+            _ => self.of_few(severity),
+        };
         all.into_iter().map(|(test, severity)| (test, few(test, severity))).collect()
     }
 
