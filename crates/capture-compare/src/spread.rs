@@ -204,6 +204,10 @@ impl Spread<'_, '_> {
             let mut again = Vec::new();
             for (mut batch, answer) in batches.into_iter().zip(answers) {
                 let done: Vec<Done<R>> = from_bytes(&answer)?;
+                if done.len() != batch.items.len() {
+                    let text = format!("{} results of {} items", done.len(), batch.items.len());
+                    return Err(SpreadError::Wire(text));
+                }
                 let before = batch.needs.len();
                 let mut left = Vec::new();
                 for ((number, item), done) in batch.items.into_iter().zip(done) {

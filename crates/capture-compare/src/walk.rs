@@ -87,7 +87,9 @@ impl Walk {
             {
                 let before = self.noise.entry(row.group.clone()).or_insert(0.0);
                 *before = before.max(decision.noise);
-                let grown = self.layers.growth(&row, decision.noise, float.roundoff());
+                // One of several replicas stands for the layer.
+                let grown =
+                    (i == 0).then(|| self.layers.growth(&row, decision.noise, float.roundoff())).flatten();
                 if let (Some(severity), Verdict::Rounding, None) = (grown, decision.verdict, floor) {
                     decision.verdict = Verdict::Suspect;
                     decision.test = Some(Test { name: "earlier layers".into(), severity });
