@@ -307,9 +307,10 @@ def test_arrows_look_through_taps_while_one_is_open(opened: Browser) -> None:
 def test_a_suggested_placement_is_copied(window: Browser, page: Path, tmp_path: Path) -> None:
     found = {"kind": "reordered", "text": f"the same rows in another order {HOSTILE}", "fit": [1.0]}
     found["suggest"] = "S(0, sections=[16,4,4])"
-    diagnoses = json.dumps([found]).replace("<", "\\u003c")
+    first = '"diagnoses":[' + json.dumps(found).replace("<", "\\u003c")
     path = tmp_path / "suggest.html"
-    path.write_text(page.read_text().replace('"diagnoses":[]', f'"diagnoses":{diagnoses}'))
+    with_finding = page.read_text().replace('"diagnoses":[]', first + "]")
+    path.write_text(with_finding.replace('"diagnoses":[{', first + ",{"))
     window.view(1400, 900)
     window.open(path)
     window.click("#first")
