@@ -116,9 +116,7 @@ impl Walk {
         }
         (row, Some(variant), inherited)
     }
-}
 
-impl Walk {
     /// The noise before a row: of a result that stands beside its partial sums, that before those, as far as it is none.
     fn inherited(&mut self, row: &Row, partials: Option<String>, float: Option<Float>) -> Option<f64> {
         let now = self.noise.get(&row.group).copied();
