@@ -211,6 +211,8 @@ fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
         }
         let rows = kept[0].min(kept[1]);
         (whole_a, whole_b) = (whole_a.first_rows(rows), whole_b.first_rows(rows));
+        whole_a.padded += kept[0] - rows;
+        whole_b.padded += kept[1] - rows;
     }
     if whole_a.shape != whole_b.shape {
         let (a, b) = (&whole_a.shape, &whole_b.shape);

@@ -19,9 +19,8 @@ impl Parted {
     pub(crate) fn text(&self, step: u64) -> String {
         let (tap, at) = &self.at;
         let when = if *at == step { String::new() } else { format!(" in step {at}") };
-        let which =
-            if self.rows.len() as u64 == self.of { "all".to_owned() } else { self.rows.len().to_string() };
-        format!("{which} of {} rows left out: they follow other choices, first of {tap}{when}", self.of)
+        let (n, of) = (self.rows.len(), self.of);
+        format!("{n} of {of} rows left out: they follow other choices, first of {tap}{when}")
     }
 
     /// The tensor without these rows, its leading dims that make up the rows as one.

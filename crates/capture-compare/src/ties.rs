@@ -76,11 +76,11 @@ fn ruling(choice: &Choice, outcomes: &[Outcome]) -> Option<Ruling> {
         (None, None) => return None,
         (_, Some(Chosen { row, ids: [a, b], apart, .. })) => {
             let how = match apart / roundoff {
-                units if units.is_finite() => format!("{units:.1} units apart by {tap}"),
+                units if units.is_finite() => format!("{units:.1} units away by {tap}"),
                 _ => format!("one of them twice, or without a score in {tap}"),
             };
             format!(
-                "{n} of {rows} rows choose otherwise, {} of them no tie: in row {row} {a} and {b}, {how}",
+                "{n} of {rows} rows choose otherwise, {} of them no tie: {b} for {a} in row {row}, {how}",
                 others.len()
             )
         }

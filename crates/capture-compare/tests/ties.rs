@@ -111,7 +111,7 @@ fn a_choice_that_its_own_scores_prove_wrong_is_different() {
     // (2 − 0.5) / (2 + 7.5 / 4) of 2^-8.
     assert_eq!(
         text(&found.rows[1], Kind::WrongChoice),
-        "1 of 6 rows choose otherwise, 1 of them no tie: in row 0 1 and 3, 99.1 units apart by gate"
+        "1 of 6 rows choose otherwise, 1 of them no tie: 3 for 1 in row 0, 99.1 units away by gate"
     );
     // A tie in another row does not help.
     let (tied, mut other) = swapped();
@@ -120,7 +120,7 @@ fn a_choice_that_its_own_scores_prove_wrong_is_different() {
     assert_eq!(verdicts(&found), [Some(Rounding), Some(Different)]);
     assert_eq!(
         text(&found.rows[1], Kind::WrongChoice),
-        "2 of 6 rows choose otherwise, 1 of them no tie: in row 5 2 and 4, one of them twice, or without a score in gate"
+        "2 of 6 rows choose otherwise, 1 of them no tie: 4 for 2 in row 5, one of them twice, or without a score in gate"
     );
 }
 
@@ -256,7 +256,7 @@ fn nothing_is_said_of_what_is_left_out_altogether() {
     assert_eq!(verdicts(&found), [Some(Rounding), Some(Suspect), None], "{:#?}", found.rows);
     assert_eq!(
         text(&found.rows[2], Kind::LeftOut),
-        "all of 1 rows left out: they follow other choices, first of sampled in step 0"
+        "1 of 1 rows left out: they follow other choices, first of sampled in step 0"
     );
     assert_eq!(found.exit_status(), 1);
 }
