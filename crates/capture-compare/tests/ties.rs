@@ -166,7 +166,7 @@ fn places_of_a_tie_count_unless_rows_are_sets() {
 fn scores_can_be_named_where_the_choice_is_not_of_the_largest() {
     let of = |a: f32, b: f32| {
         let mut rows = [[8.0, 0.5, 4.0, 2.0]; 6];
-        rows[3] = [3.0, a, 3.0, b];
+        rows[3] = [3.0, a, 3.015625, b];
         rows
     };
     let mut other = [[0, 1]; 6];
@@ -174,7 +174,7 @@ fn scores_can_be_named_where_the_choice_is_not_of_the_largest() {
     let mut grouped = [[0, 1]; 6];
     grouped[3] = [0, 1];
     let reference = [scores("gate", &of(HIGH, LOW)), ids("topk_ids", &grouped)];
-    // In row 3 the third expert is as good as the second by the scores only if these are 3 and 3.
+    // In row 3 the third expert is nearly as good as the first.
     let mut near = grouped;
     near[3] = [2, 1];
     let candidate = [scores("gate", &of(LOW, HIGH)), ids("topk_ids", &near)];
@@ -238,6 +238,23 @@ fn a_router_parts_its_rows_for_the_step_only() {
     let found = report(&side(&SCORES, &IDS, 1.0), &side(&tied, &other, 3.0), "");
     assert_eq!(verdicts(&found), [Some(Rounding), Some(Suspect), Some(Identical), Some(Suspect)]);
     assert_eq!((found.rows[2].padded, found.rows[3].padded), (1, 0));
+    // Whether or not anything follows in its step: only a choice of one is what the next step begins with.
+    let last = |rows, chosen, factor| -> Vec<Tensor> {
+        side(rows, chosen, factor).into_iter().filter(|t| t.tap != "out" || t.step == 1).collect()
+    };
+    let found = report(&last(&SCORES, &IDS, 1.0), &last(&tied, &other, 3.0), "");
+    assert_eq!(verdicts(&found), [Some(Rounding), Some(Suspect), Some(Suspect)]);
+    // And one that is followed is not.
+    let one = |rows: &[[f32; 4]; 6], parted, factor| {
+        let mut rows = *rows;
+        rows[2][0] = 0.0;
+        let first = |row: [f32; 4]| (0..4).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap() as i32;
+        let chosen = ids("top1_ids", &rows.map(|row| [first(row)]));
+        let outs = [out("out", parted, factor), out("out", parted, factor).step(1)];
+        [scores("gate", &rows), chosen].into_iter().chain(outs).collect::<Vec<_>>()
+    };
+    let found = report(&one(&SCORES, &[], 1.0), &one(&tied, &[2], 3.0), "");
+    assert_eq!(verdicts(&found), [Some(Rounding), Some(Suspect), Some(Identical), Some(Suspect)]);
 }
 
 /// Where every row parted there is nothing to compare.
