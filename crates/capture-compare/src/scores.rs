@@ -10,6 +10,7 @@ use crate::{
     opened::{Opened, Opening},
     pairing::Pair,
     report::{Diagnosis, Kind, Row},
+    run::Entry,
     transform::Transform,
 };
 
@@ -68,6 +69,6 @@ fn are_sets(layouts: &Layouts, tap: &str) -> bool {
 fn may_be_scores(index: &Index<'_>, pair: &Pair, side: usize, ids: u64) -> bool {
     let Some(group) = &pair.groups[side] else { return false };
     let mut entries = group.entries.iter().map(|e| &index.run.entries[*e]);
-    let numbers = entries.clone().map(|e| e.numel()).fold(0u64, u64::saturating_add);
+    let numbers = entries.clone().map(Entry::numel).fold(0u64, u64::saturating_add);
     numbers > ids && entries.all(|e| Float::of(e.dtype).is_some())
 }
