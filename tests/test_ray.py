@@ -23,7 +23,7 @@ import os, numpy as np, tpcapture
 
 rank, world, fault = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["FAULT"] == "fault"
 scores = np.arange(1, 9, dtype=np.float32)[:, None] * np.array([4, 2, 1, 0.5], np.float32)
-scores[3, 1:3] = (1, 1.0078125) if os.environ["FAULT"] == "tie" else (1.0078125, 1)
+scores[3] = (4, 1, 1.0078125, 0.5) if os.environ["FAULT"] == "tie" else (4, 1.0078125, 1, 0.5)
 chosen = np.argsort(-scores)[:, :2].astype(np.int32)
 valid = tpcapture.tap("num_tokens", placement="R")
 for step in range(2):
