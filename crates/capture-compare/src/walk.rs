@@ -69,6 +69,8 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
         };
         walk.verdicts.push(row.verdict);
         let differs = matches!(row.verdict, Some(Verdict::Suspect | Verdict::Different | Verdict::Layout));
+        // A tie is explained, and so is what may follow from one.
+        let differs = differs && row.diagnoses.iter().all(|d| d.kind != Kind::Tie);
         differing += usize::from(differs);
         let searched = differs && differing <= SEARCHED;
         decided.push(Decided { pair, row, variant, inherited, searched, parted });
