@@ -74,7 +74,7 @@ pub(crate) struct Rates {
 }
 
 pub(crate) fn measure(draw: Draw, experts: Experts, format: Format, noise: f32) -> Rates {
-    let of_seed = |seed| rates_of(Router::new(draw, experts, format, noise, seed));
+    let of_seed = |seed| rates_of(&Router::new(draw, experts, format, noise, seed));
     let found: Vec<Rates> = (0..draw.seeds).into_par_iter().map(of_seed).collect();
     found.into_iter().fold(Rates::default(), |mut all, rates| {
         all.correct += rates.correct;
@@ -84,11 +84,11 @@ pub(crate) fn measure(draw: Draw, experts: Experts, format: Format, noise: f32) 
     })
 }
 
-fn rates_of(router: Router) -> Rates {
+fn rates_of(router: &Router) -> Rates {
     let [reference, candidate] = [0, 1].map(|side| router.pass(side));
-    let recorded = Recorded::new(&reference.captured(&reference.ids, &router));
+    let recorded = Recorded::new(&reference.captured(&reference.ids, router));
     let at_ids = |ids: &[Vec<i32>]| {
-        let report = recorded.compare(&candidate.captured(ids, &router));
+        let report = recorded.compare(&candidate.captured(ids, router));
         let verdict = report.rows.iter().find(|row| row.tap == "topk_ids").and_then(|row| row.verdict);
         (report.verdict, Tally::of(verdict.unwrap_or(Verdict::Missing)))
     };
