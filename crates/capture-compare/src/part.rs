@@ -12,7 +12,7 @@ pub(crate) use self::{
 
 use self::view::View;
 use crate::{decode::decode_into, float::Float};
-use capture_core::Dtype;
+use capture_core::{Dtype, notation::LARGEST};
 use std::{borrow::Cow, sync::Arc};
 
 /// One record's numbers. A complex tensor is one of real numbers with a last dimension of 2 more.
@@ -67,6 +67,9 @@ pub enum PartError {
         /// Bytes there.
         found: usize,
     },
+    /// A dim that no tensor has. One beside a dim of 0 needs no bytes, and could overflow every sum over ranks.
+    #[error("expected dims of at most 17592186044416, found {0:?}")]
+    Dims(Vec<u64>),
     /// An unknown encoding.
     #[error("expected no encoding or \"complex128\" with a last dimension of 2, found {0:?}")]
     Encoding(String),
@@ -85,6 +88,9 @@ impl<'a> Part<'a> {
         let expected = numel.and_then(|n| n.checked_mul(dtype.bitsize() as u64)).map(|bits| bits.div_ceil(8));
         if expected != Some(bytes.len() as u64) {
             return Err(PartError::Length { dtype, shape: shape.to_vec(), expected, found: bytes.len() });
+        }
+        if shape.iter().any(|d| *d > LARGEST) {
+            return Err(PartError::Dims(shape.to_vec()));
         }
         let (mut complex, mut stored, mut shape) = (false, dtype, shape.to_vec());
         match encoding {
