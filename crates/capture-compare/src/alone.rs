@@ -60,6 +60,7 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
             Err(text) => Err(Fault::Layout(text.clone())),
         };
         match looked {
+            _ if let Some(error) = run.failure(&group.entries) => Err(error),
             Ok(()) => Ok((row, seen)),
             Err(Fault::File(error)) => Err(error),
             Err(Fault::Layout(text)) => {

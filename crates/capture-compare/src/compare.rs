@@ -171,8 +171,17 @@ impl<'r> Comparison<'r> {
         let reduced = self.reduced(opening.pair, [a, b]);
         let variants = measured(&mut row, &opened, reduced.as_ref());
         let floor = self.floor(opening.pair, a);
+        if let Some(error) = self.failure(opening.pair) {
+            return Outcome::Unreadable(error);
+        }
         let partials = reduced.map(|reduced| reduced.partials);
         Outcome::Measured(Box::new(Measurement { row, variants, floor, partials }))
+    }
+
+    /// What could not be read of a pair while it was looked at.
+    fn failure(&self, pair: &Pair) -> Option<FileError> {
+        let of = |(group, side): (&Option<Group>, &Index<'_>)| side.run.failure(&group.as_ref()?.entries);
+        pair.groups.iter().zip(&self.sides).find_map(of)
     }
 
     /// The partial sums that the tensors are made of, where they were captured.
@@ -202,11 +211,13 @@ impl<'r> Comparison<'r> {
         let opening = Opening { indices: [&self.sides[0], noise], pair, layouts, alignments };
         let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
         let [a, b] = &opened.tensors;
-        if same_bits(a, b) {
-            return Some(0.0);
-        }
-        let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
-        decision.test.map(|_| decision.noise)
+        let floor = if same_bits(a, b) {
+            Some(0.0)
+        } else {
+            let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
+            decision.test.map(|_| decision.noise)
+        };
+        floor.filter(|_| noise.run.failure(&own.entries).is_none())
     }
 
     /// Decides all outcomes, one of each pair in the order of pairs. What could not be read comes as well.
@@ -222,7 +233,11 @@ impl<'r> Comparison<'r> {
         let own = self.pairs[decided.pair].own(1);
         let repeated = self.repeated.text(&self.sides[1], &own);
         explained.diagnoses.extend(repeated.map(|text| Diagnosis::new(Kind::SameBytes, text)));
-        explained
+        match self.failure(&self.pairs[decided.pair]) {
+            // It could be read before; where it cannot any more, the verdict stands without more words.
+            Some(_) => Explained::default(),
+            None => explained,
+        }
     }
 
     fn explain_difference(&self, decided: &Decided) -> Explained {

@@ -3,6 +3,7 @@
 //! The modules stand in reading order; each uses only those above it.
 
 mod source;
+mod data;
 mod segment;
 mod listing;
 pub mod run;

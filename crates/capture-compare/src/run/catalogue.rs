@@ -3,6 +3,7 @@
 //! other machines are handed over; those that turn out to be missing are remembered, so that they can be.
 
 use super::{Entry, FileError, Process, Reading, Run};
+use crate::data::Pieces;
 use crate::source::{Access, Source, file_error};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -144,6 +145,7 @@ impl Catalogue {
             entries: self.entries.clone(),
             errors: self.errors.clone(),
             sources: self.files.iter().map(source).collect(),
+            pieces: Pieces::default(),
             away: Away { held, wanted: Mutex::default() },
         }
     }

@@ -1,7 +1,7 @@
 //! A checkpoint as a run: the tensors of its safetensors files under their own names, as if one process of one rank had
 //! captured them in step 0.
 
-use super::{Entry, OpenError, Process, Run, catalogue};
+use super::{Entry, OpenError, Process, Run};
 use crate::{
     segment,
     source::{Access, FileError, Source, file_error, open_regular},
@@ -87,8 +87,8 @@ impl Run {
             process: "checkpoint".to_owned(),
         };
         let processes = vec![Process { identity, manifest: None }];
-        let away = catalogue::Away::default();
-        Ok(Self { path: path.to_owned(), processes, entries, errors, sources, away })
+        let (pieces, away) = Default::default();
+        Ok(Self { path: path.to_owned(), processes, entries, errors, sources, pieces, away })
     }
 }
 
