@@ -13,7 +13,7 @@ use crate::{
     judged::Judged,
     layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
-    options::{OneSided, Options},
+    options::{OneSided, Options, PairBy},
     outcome::{Measurement, Outcome},
     pairing::{Pair, groups, pairs},
     payload::same_codes,
@@ -77,10 +77,24 @@ impl<'r> Comparison<'r> {
     /// Plans from the headers of the runs.
     #[must_use]
     pub fn new(reference: &'r Run, candidate: &'r Run, layouts: &'r Layouts, options: Options<'r>) -> Self {
-        let sides =
-            [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))];
-        let steps = Steps::new(sides.each_ref(), layouts, options.pair);
-        let mut pairs = pairs(&sides[0], &sides[1], layouts, &steps);
+        let steps = Self::steps([reference, candidate], layouts, options.pair);
+        Self::paired([reference, candidate], layouts, options, &steps)
+    }
+
+    /// Which steps of the runs belong together.
+    pub(crate) fn steps(runs: [&Run; 2], layouts: &Layouts, by: PairBy) -> Steps {
+        Steps::new(sides(runs, layouts).each_ref(), layouts, by)
+    }
+
+    /// The same as [`new`](Self::new) where the steps that belong together are known.
+    pub(crate) fn paired(
+        runs: [&'r Run; 2],
+        layouts: &'r Layouts,
+        options: Options<'r>,
+        steps: &Steps,
+    ) -> Self {
+        let sides = sides(runs, layouts);
+        let mut pairs = pairs(&sides[0], &sides[1], layouts, steps);
         let left_out = leave_out(&mut pairs, options.one_sided);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
         let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
@@ -281,6 +295,11 @@ impl<'r> Comparison<'r> {
         let rows = decided.into_iter().map(|d| d.row).collect();
         Report { left_out: self.left_out, ..Report::new(runs.to_vec(), errors, rows) }
     }
+}
+
+/// Reference and candidate, the candidate's taps under the names that the reference has for them.
+fn sides<'r>([reference, candidate]: [&'r Run; 2], layouts: &Layouts) -> [Index<'r>; 2] {
+    [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))]
 }
 
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.

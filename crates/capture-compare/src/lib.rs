@@ -67,8 +67,8 @@ pub mod outcome;
 pub mod walk;
 mod diagnose;
 pub mod compare;
-pub mod spread;
 mod alone;
+pub mod spread;
 
 pub use alone::check;
 pub use compare::{Comparison, compare};

@@ -110,6 +110,14 @@ fn record(tap: String, seq: u64) -> Record {
     }
 }
 
+/// Puts a checkpoint's tensors in the order of their names, with numbers by their value, and numbers them.
+pub(super) fn number(entries: &mut [Entry]) {
+    entries.sort_by_cached_key(|entry| natural(&entry.record.tap));
+    for (seq, entry) in (0..).zip(entries) {
+        entry.record.seq = seq;
+    }
+}
+
 /// The files that the index names, where there is one. One that cannot be read is an error, and so is a name that leads
 /// out of the directory.
 fn indexed(dir: &Path, errors: &mut Vec<FileError>) -> Option<Vec<PathBuf>> {
