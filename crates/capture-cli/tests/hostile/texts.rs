@@ -163,39 +163,33 @@ fn transform(choices: &mut Choices<'_>) -> String {
 pub(crate) fn layouts(choices: &mut Choices<'_>) -> String {
     let mut text = String::new();
     for _ in 0..choices.below(5) {
-        match choices.below(10) {
-            0..6 => tap(choices, &mut text),
+        text += &match choices.below(10) {
+            0..6 => tap(choices),
             6 => {
-                text += &format!(
-                    "[[join]]\nof = [\"a\", {:?}]\ninto = \"c\"\ndim = {}\n",
-                    choices.of(&["b", "*", "a"]),
-                    choices.of(&["0", "-1", "9", "1.5"])
-                )
+                let (part, dim) = (choices.of(&["b", "*", "a"]), choices.of(&["0", "-1", "9", "1.5"]));
+                format!("[[join]]\nof = [\"a\", {part:?}]\ninto = \"c\"\ndim = {dim}\n")
             }
             7 if !text.contains("[align]") => {
-                text += &format!("[align]\nby = {:?}\n", choices.of(&["a", "a, b", "a, a", "*", ""]))
+                format!("[align]\nby = {:?}\n", choices.of(&["a", "a, b", "a, a", "*", ""]))
             }
             8 if !text.contains("[rename]") => {
-                text += &format!(
-                    "[rename]\n{:?} = {:?}\n",
-                    of(choices, SELECTION),
-                    choices.of(&["a", "b", "*", "x"])
-                )
+                let (from, to) = (of(choices, SELECTION), choices.of(&["a", "b", "*", "x"]));
+                format!("[rename]\n{from:?} = {to:?}\n")
             }
-            _ => text += &of(choices, &["[", "]", "tap", "\"", "=", "\n", "1", "match", "'", "{", "}", "#"]),
-        }
+            _ => of(choices, &["[", "]", "tap", "\"", "=", "\n", "1", "match", "'", "{", "}", "#"]),
+        };
     }
     text
 }
 
-fn tap(choices: &mut Choices<'_>, text: &mut String) {
-    *text += &format!("[[tap]]\nmatch = {:?}\n", choices.of(&["a", "*", "b", "{a,b}", "c", "[", ""]));
+fn tap(choices: &mut Choices<'_>) -> String {
+    let mut text = format!("[[tap]]\nmatch = {:?}\n", choices.of(&["a", "*", "b", "{a,b}", "c", "[", ""]));
     if choices.is(70) {
-        *text += &format!("placement = {:?}\n", placement(choices));
+        text += &format!("placement = {:?}\n", placement(choices));
     }
     if choices.is(50) {
         let all: Vec<String> = (0..choices.below(3)).map(|_| transform(choices)).collect();
-        *text += &format!("transforms = {all:?}\n");
+        text += &format!("transforms = {all:?}\n");
     }
     for (key, values) in [
         ("rows", &["3", "\"c\"", "-1", "99999999999", "\"\""][..]),
@@ -205,7 +199,8 @@ fn tap(choices: &mut Choices<'_>, text: &mut String) {
         ("side", &["\"candidate\"", "\"reference\"", "\"x\""]),
     ] {
         if choices.is(15) {
-            *text += &format!("{key} = {}\n", choices.of(values));
+            text += &format!("{key} = {}\n", choices.of(values));
         }
     }
+    text
 }
