@@ -37,4 +37,6 @@ fn bytes_must_fit_the_shape() {
         PartError::Length { expected: None, .. }
     ));
     assert_eq!(part(Dtype::F32, &[1], Some("odd"), &[0; 4]).unwrap_err(), PartError::Encoding("odd".into()));
+    let error = part(Dtype::U8, &[0, LARGEST + 1], None, &[]).unwrap_err();
+    assert_eq!(error.to_string(), "expected dims of at most 17592186044416, found [0, 17592186044417]");
 }
