@@ -115,7 +115,8 @@ impl<'o, 'r> Placing<'o, 'r> {
         entries.min().unwrap_or(0)
     }
 
-    /// Slices that add up to more than the other side has, along one dim.
+    /// Slices that add up to more than the other side has, along one dim, and to less than twice that: of replicas one would
+    /// be the whole and the others padding.
     fn padded(&self) -> Vec<Sharding> {
         let shapes = [0, 1].map(|side| {
             let index = self.opening.indices[side];
@@ -129,7 +130,7 @@ impl<'o, 'r> Placing<'o, 'r> {
         };
         let fits = |axis: &usize| {
             let sum = several.iter().filter_map(|s| s.get(*axis)).fold(0u64, |n, d| n.saturating_add(*d));
-            sum > whole[*axis]
+            sum.checked_sub(whole[*axis]).is_some_and(|padding| (1..whole[*axis]).contains(&padding))
         };
         let sized =
             |axis: usize| Sharding::Shard { axis: axis as i32, cut: Cut::Plain, size: Some(whole[axis]) };
