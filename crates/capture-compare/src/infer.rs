@@ -21,6 +21,11 @@ pub(crate) fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, 
             all.push((Sharding::Shard { axis: axis as i32, cut: Cut::Plain, size: None }, shape));
         }
     }
+    of_valid(all, rows)
+}
+
+/// With the shapes that valid rows make.
+fn of_valid(mut all: Vec<(Sharding, Vec<u64>)>, rows: Option<u64>) -> Vec<(Sharding, Vec<u64>)> {
     for (_, shape) in &mut all {
         if let (Some(d), Some(rows)) = (shape.first_mut(), rows) {
             *d = rows.min(*d);
@@ -29,9 +34,27 @@ pub(crate) fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, 
     all
 }
 
-/// Which placement is tried first: replicas, then the leading dims before the trailing ones.
+/// The same for fewer slices than ranks, each on neighbours, as keys and values are that have fewer heads than ranks.
+fn shared(shapes: &[Vec<u64>]) -> Vec<(Sharding, Vec<u64>)> {
+    let ranks = shapes.len() as u64;
+    let Some(first) = shapes.first().filter(|first| shapes.iter().all(|s| s == *first)) else {
+        return Vec::new();
+    };
+    let shares = (2..ranks).filter(|n| ranks.is_multiple_of(*n));
+    let all = shares.flat_map(|n| (0..first.len()).map(move |axis| (n, axis)));
+    let made = all.map(|(n, axis)| {
+        let mut shape = first.clone();
+        shape[axis] = shape[axis].saturating_mul(n);
+        (Sharding::Shard { axis: axis as i32, cut: Cut::Groups(n), size: None }, shape)
+    });
+    made.collect()
+}
+
+/// Which placement is tried first: replicas, then the leading dims before the trailing ones, and slices on several ranks
+/// last.
 pub(crate) fn rank(sharding: &Sharding) -> i32 {
     match sharding {
+        Sharding::Shard { axis, cut: Cut::Groups(_), .. } => 1000 + *axis,
         Sharding::Shard { axis, .. } => 1 + *axis,
         _ => 0,
     }
@@ -53,7 +76,12 @@ pub fn infer(
     if reference.len() == 1 && candidate.len() == 1 {
         return Ok([0; 2].map(|_| whole(Sharding::Replicate)));
     }
-    let (of_reference, of_candidate) = (fitting(reference, rows[0]), fitting(candidate, rows[1]));
+    let all = |shapes: &[Vec<u64>], rows| {
+        let mut all = fitting(shapes, rows);
+        all.extend(of_valid(shared(shapes), rows));
+        all
+    };
+    let (of_reference, of_candidate) = (all(reference, rows[0]), all(candidate, rows[1]));
     let mut best: Option<(i32, [Sharding; 2])> = None;
     for (a, shape) in &of_reference {
         for (b, other) in &of_candidate {
@@ -116,6 +144,18 @@ mod tests {
         check(&[&[4, 4], &[4, 4]], &[&[4, 4], &[4, 4], &[4, 4], &[4, 4]], Ok(["R", "R"]));
         check(&[&[4, 4], &[4, 4]], &[&[4, 8]], Ok(["S(1)", "R"]));
         check(&[&[]], &[&[], &[]], Ok(["R", "R"]));
+    }
+
+    /// Two heads of keys on four ranks, as the ranks of a vLLM worker have them.
+    #[test]
+    fn fewer_slices_than_ranks_are_on_neighbours() {
+        check(&[&[5, 64]], &[&[5, 32]; 4], Ok(["R", "S(1, groups=2)"]));
+        check(&[&[5, 32]; 2], &[&[5, 32]; 4], Ok(["R", "R"]));
+        check(
+            &[&[5, 64]],
+            &[&[5, 32]; 3],
+            Err("no placement given, and none fits: reference [5, 64], candidate 3 ranks of [5, 32]"),
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::{
     infer::infer,
     layouts::{Layouts, Side},
     pairing::Pair,
+    placing::Said,
     rearrange::tiles_hint,
     report::{Diagnosis, Kind, PlacementFrom, Row},
     taps::Taps,
@@ -64,13 +65,48 @@ impl<'r> Opening<'_, 'r> {
         let (tensors, are_scales) = match &self.pair.joined {
             [Some(parts), _] => (self.join(row, 0, parts, groups[1])?, false),
             [_, Some(parts)] => (self.join(row, 1, parts, groups[0])?, false),
-            [None, None] => self.assemble(row, groups)?,
+            [None, None] => self.assemble_or_infer(row, groups)?,
         };
         let (tensors, text) = self.alignments.align(self.indices, self.pair, self.layouts, tensors)?;
         row.diagnoses.extend(text.map(|text| Diagnosis::new(Kind::Aligned, text)));
         let tensors = matched(tensors)?;
         let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
         Ok(Opened { tensors, precision, are_scales })
+    }
+
+    /// The tensors of both sides under the placement that was said. Layouts that come with the package go by names alone,
+    /// and models differ in what they cut: where such a placement does not fit the shapes, what these tell counts.
+    fn assemble_or_infer(
+        &self,
+        row: &mut Row,
+        groups: [&Group; 2],
+    ) -> Result<([Tensor<'r>; 2], bool), Fault> {
+        let mut inferred = self.may_infer().then(|| row.clone());
+        let found = self.assemble(row, groups);
+        let fits = |found: &([Tensor<'r>; 2], bool)| found.0[0].whole.shape == found.0[1].whole.shape;
+        let fails = match &found {
+            Ok(found) => !fits(found),
+            Err(fault) => matches!(fault, Fault::Layout(_)),
+        };
+        let Some(inferred) = inferred.as_mut().filter(|_| fails) else { return found };
+        let pair = Pair { said: [const { Ok(None) }; 2], ..self.pair.clone() };
+        let other = Opening { pair: &pair, ..*self }.assemble(inferred, groups);
+        match other.ok().filter(fits) {
+            Some(other) => {
+                row.clone_from(inferred);
+                Ok(other)
+            }
+            None => found,
+        }
+    }
+
+    /// Whether the placement is a ready-made one, over the ranks that an inferred one would be over.
+    fn may_infer(&self) -> bool {
+        let over_tp = |said: &Said| {
+            said.as_ref().is_ok_and(|p| p.as_ref().is_some_and(|p| p.0.iter().all(|p| p.over == "tp")))
+        };
+        let is_ready_made = self.layouts.of(&self.pair.firing.tap).is_some_and(|layout| layout.ready_made);
+        is_ready_made && self.pair.from == PlacementFrom::Layouts && self.pair.said.iter().all(over_tp)
     }
 
     /// The tensors of both sides, and whether they are scales whose place follows from their weight's.
@@ -87,7 +123,9 @@ impl<'r> Opening<'_, 'r> {
         let (mut placements, from) = self.placements(&gathered, rows)?;
         let entries = [&groups[0].entries[..], &groups[1].entries[..]];
         let sides = [0, 1].map(|side| (&taps[side], entries[side], &gathered[side]));
-        fill_in(&mut placements, &sides).map_err(Fault::Layout)?;
+        if from != [PlacementFrom::Inferred; 2] {
+            fill_in(&mut placements, &sides).map_err(Fault::Layout)?;
+        }
         // The side with several ranks is the one whose placement matters.
         let shown = usize::from(gathered[1].members.len() > 1 || gathered[0].members.len() == 1);
         row.placement = Some(placements[shown].to_string());
