@@ -1,4 +1,7 @@
 //! `[[join]]`: several taps of one run that are one tap of the other.
+//!
+//! A `#` in the names of the parts is a number, as experts have: the parts of one number are joined, and what that makes
+//! of all numbers is stacked.
 
 use super::{fault::Fault, rename::fill};
 use capture_core::select::Glob;
@@ -6,11 +9,18 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use toml::Spanned;
 
+/// What stands for a number in the name of a part.
+const NUMBER: char = '#';
+
+const WILDCARDS: [char; 2] = ['*', '?'];
+
 /// One `[[join]]` of a layouts file.
 #[derive(Debug, Clone)]
 pub struct Join {
     /// The parts in order, each as a glob and as written.
     of: Vec<(Glob, String)>,
+    /// Whether the parts have a number.
+    numbered: bool,
     /// The name of the whole, with wildcards for what those of a part fit.
     into: String,
     /// Dim along which the parts lie one after the other; negative counts from the end.
@@ -28,10 +38,16 @@ pub(super) struct Entry {
 }
 
 impl Join {
-    /// How many parts there are.
+    /// How many parts there are, of one number where they have one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.of.len()
+    }
+
+    /// How many parts are joined to make a step along dim 0 of the whole, where these are stacked.
+    #[must_use]
+    pub fn stacked(&self) -> Option<usize> {
+        self.numbered.then_some(self.of.len())
     }
 
     /// Whether there are none, which no file can say.
@@ -40,10 +56,17 @@ impl Join {
         self.of.is_empty()
     }
 
-    /// Which part the tap is, and what the wildcards stand for in its name.
+    /// Which part the tap is, counted on over all numbers, and what the wildcards stand for in its name.
     #[must_use]
     pub fn part<'n>(&self, tap: &'n str) -> Option<(usize, Vec<&'n str>)> {
-        self.of.iter().enumerate().find_map(|(i, (glob, _))| Some((i, glob.captures(tap)?)))
+        self.of.iter().enumerate().find_map(|(i, (glob, text))| {
+            let mut captured = glob.captures(tap)?;
+            let Some(at) = text.find(NUMBER) else { return Some((i, captured)) };
+            let number = captured.remove(text[..at].matches(WILDCARDS).count());
+            // As it is written, so that two names never are one part.
+            let n: u16 = number.parse().ok().filter(|n: &u16| n.to_string() == number)?;
+            Some((usize::from(n) * self.of.len() + i, captured))
+        })
     }
 
     /// The name of the whole.
@@ -55,7 +78,10 @@ impl Join {
     /// The name of a part.
     #[must_use]
     pub fn name(&self, part: usize, captured: &[&str]) -> String {
-        self.of.get(part).map_or_else(String::new, |(_, text)| fill(text, captured))
+        let Some((number, i)) = part.checked_div(self.len()).zip(part.checked_rem(self.len())) else {
+            return String::new();
+        };
+        fill(&self.of[i].1, captured).replace(NUMBER, &number.to_string())
     }
 
     /// `of` and `into` as written.
@@ -71,16 +97,25 @@ impl Join {
         let mut seen = BTreeSet::new();
         let mut joins = Vec::new();
         for Entry { of, into, dim } in entries {
-            if of.get_ref().len() < 2 {
+            let numbered = of.get_ref().iter().any(|text| text.get_ref().contains(NUMBER));
+            if of.get_ref().len() < if numbered { 1 } else { 2 } {
                 let reason = format!("of: expected two taps or more, found {}", of.get_ref().len());
                 return Err(Fault::new(of.span().start, reason));
             }
             let wanted = wildcards("into", &into)?;
+            if into.get_ref().contains(NUMBER) {
+                let reason = format!("into: expected # in the parts only, found {:?}", into.get_ref());
+                return Err(Fault::new(into.span().start, reason));
+            }
             if !seen.insert(into.get_ref().clone()) {
                 let reason = format!("into: expected each tap once, found {:?} again", into.get_ref());
                 return Err(Fault::new(into.span().start, reason));
             }
             let dim = match i32::try_from(*dim.get_ref()) {
+                Ok(axis) if numbered && axis != 0 => {
+                    let reason = format!("dim: expected 0, as # stacks along a dim in front, found {axis}");
+                    return Err(Fault::new(dim.span().start, reason));
+                }
                 Ok(axis) => axis,
                 Err(_) => {
                     let reason = format!("dim: expected a dim such as 1 or -1, found {}", dim.get_ref());
@@ -97,6 +132,12 @@ impl Join {
                     );
                     return Err(Fault::new(at, reason));
                 }
+                let numbers = text.matches(NUMBER).count();
+                if numbers != usize::from(numbered) {
+                    let reason =
+                        format!("of: expected one # in every part or in none, found {numbers} in {text:?}");
+                    return Err(Fault::new(at, reason));
+                }
                 if wholes.contains(&text) {
                     let reason = format!("of: expected taps as recorded, found {text:?}, which is joined");
                     return Err(Fault::new(at, reason));
@@ -104,9 +145,10 @@ impl Join {
                 if parts.iter().any(|(_, other)| *other == text) {
                     return Err(Fault::new(at, format!("of: expected each tap once, found {text:?} again")));
                 }
-                parts.push((text.parse().map_err(|e| Fault::no_glob(at, "of", &e))?, text));
+                let glob = text.replace(NUMBER, "*").parse();
+                parts.push((glob.map_err(|e| Fault::no_glob(at, "of", &e))?, text));
             }
-            joins.push(Self { of: parts, into: into.into_inner(), dim, ready_made: false });
+            joins.push(Self { of: parts, numbered, into: into.into_inner(), dim, ready_made: false });
         }
         Ok(joins)
     }
@@ -119,5 +161,5 @@ fn wildcards(key: &str, text: &Spanned<String>) -> Result<usize, Fault> {
         let reason = format!("{key}: expected a tap name, perhaps with * and ?, found {name:?}");
         return Err(Fault::new(text.span().start, reason));
     }
-    Ok(name.matches(['*', '?']).count())
+    Ok(name.matches(WILDCARDS).count())
 }
