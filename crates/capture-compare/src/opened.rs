@@ -11,14 +11,14 @@ use crate::{
     float::Float,
     gather::{Fault, Full, Gathered, Tensor},
     index::{Firing, Group, Index},
-    infer::infer,
+    infer::{all, infer},
     layouts::{Layouts, Side},
     pairing::Pair,
     placing::Said,
     rearrange::tiles_hint,
     report::{Diagnosis, Kind, PlacementFrom, Row},
     taps::Taps,
-    verdict::Verdict,
+    verdict::{Verdict, decide, measure},
     whole::Whole,
 };
 use capture_core::{Placements, Sharding};
@@ -136,15 +136,39 @@ impl<'r> Opening<'_, 'r> {
             made.map_err(|fault| of_side(side, fault))
         };
         let tensors = [assemble(0, a)?, assemble(1, b)?];
-        if from == [PlacementFrom::Inferred; 2] {
-            no_replicas([&tensors[0].whole, &tensors[1].whole])
-                .map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
+        if from == [PlacementFrom::Inferred; 2]
+            && let Some(text) = no_replicas([&tensors[0].whole, &tensors[1].whole])
+        {
+            let shapes = [gather(0)?, gather(1)?].map(|gathered| gathered.shapes(false));
+            let others = all(&shapes[0], &shapes[1], rows).into_iter().skip(1);
+            return self.assemble_otherwise(row, groups, others).ok_or(Fault::Layout(text));
         }
         for (side, placements) in placements.iter().enumerate() {
             self.note_absent(row, side, (&firings[side], groups[side]), placements);
         }
         let are_scales = placements[1].0.iter().any(|p| matches!(p.sharding, Sharding::ScaleOf { .. }));
         Ok((tensors, are_scales))
+    }
+
+    /// Under the first of other placements that the shapes allow under which replicas are such, as keys of two heads on two
+    /// ranks and on four are.
+    fn assemble_otherwise(
+        &self,
+        row: &mut Row,
+        groups: [&Group; 2],
+        mut others: impl Iterator<Item = [Placements; 2]>,
+    ) -> Option<([Tensor<'r>; 2], bool)> {
+        if self.pair.said.iter().any(|said| !matches!(said, Ok(None))) {
+            return None;
+        }
+        others.find_map(|placements| {
+            let said = placements.map(|placements| Ok(Some(placements)));
+            let pair = Pair { said, from: PlacementFrom::Inferred, ..self.pair.clone() };
+            let mut other = row.clone();
+            let found = Opening { pair: &pair, ..*self }.assemble(&mut other, groups).ok()?;
+            row.clone_from(&other);
+            Some(found)
+        })
     }
 
     /// The placement of each side: what was said, else what the shapes say.
@@ -201,13 +225,14 @@ fn of_side(side: usize, fault: Fault) -> Fault {
     }
 }
 
-/// What to say where equal shapes alone made replicas of ranks that hold other bits: those of a partial sum look the
-/// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong.
+/// What to say where equal shapes alone made replicas of ranks that hold something else: those of a partial sum look the
+/// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong. Not every all-reduce adds up
+/// in the same order on all ranks: replicas may differ as rounding does.
 fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
     let mut found = None;
     for (side, whole) in sides.into_iter().enumerate() {
         let others = whole.alternatives();
-        match others.iter().find(|other| !same_bits(whole, other)) {
+        match others.iter().find(|other| !same_bits(whole, other) && !differ_by_rounding(whole, other)) {
             None if !others.is_empty() => return None,
             None => {}
             Some(other) => {
@@ -226,6 +251,11 @@ fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
         }
     }
     found
+}
+
+/// Whether rounding may be all that tells two tensors of one run apart; how much of it there was before is not known.
+fn differ_by_rounding(a: &Whole<'_>, b: &Whole<'_>) -> bool {
+    decide(&measure(a, b, None), None, false).verdict < Verdict::Different
 }
 
 /// Both sides cut to the rows that both kept, if their shapes and dtypes can be compared.

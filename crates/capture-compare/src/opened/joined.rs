@@ -13,6 +13,7 @@ use crate::{
     whole::Whole,
 };
 use capture_core::{Placement, Placements, Sharding, placement::Cut};
+use std::sync::Arc;
 
 /// The records of one tap, and what is known of their placement.
 struct Piece<'p, 'r> {
@@ -260,21 +261,25 @@ fn stacked_shape(joined: &[u64], number: usize) -> Vec<u64> {
     [number, joined[0] / number].into_iter().chain(joined[1..].iter().copied()).collect()
 }
 
-/// The tensors joined along dim 0, so many at a time, and what that makes stacked along a dim in front: in C order that is
-/// all of them joined.
+/// The tensors joined along dim 0, so many at a time, and what that makes stacked along a dim in front.
 fn stack(tensors: Vec<Tensor<'_>>, of_one: usize) -> Result<Tensor<'_>, String> {
-    let number = tensors.len() / of_one;
-    let shapes = tensors.chunks(of_one).map(|one| one.iter().map(|t| t.whole.shape.clone()).collect());
-    let shapes: Vec<Vec<Vec<u64>>> = shapes.collect();
-    if let Some((i, shape)) = shapes.iter().enumerate().find(|(_, shape)| **shape != shapes[0]) {
-        return Err(format!(
-            "expected number {i} to have shapes {:?} as number 0 has, found {shape:?}",
-            shapes[0]
-        ));
+    let (mut tensors, mut steps) = (tensors.into_iter().map(with_dim_in_front).peekable(), Vec::new());
+    while tensors.peek().is_some() {
+        steps.push(concatenate(tensors.by_ref().take(of_one).collect(), 1)?);
     }
-    let mut tensor = concatenate(tensors, 0)?;
-    tensor.whole.shape = stacked_shape(&tensor.whole.shape, number);
-    Ok(tensor)
+    concatenate(steps, 0)
+}
+
+/// The tensor, and all that it is made of, with a dim of length 1 in front.
+fn with_dim_in_front(Tensor { mut whole, head_of }: Tensor<'_>) -> Tensor<'_> {
+    let longer = |shape: &[u64]| [1].iter().chain(shape).copied().collect::<Vec<u64>>();
+    let parts = Arc::unwrap_or_clone(whole.parts).into_iter().map(|part| {
+        let shape = longer(&part.shape);
+        part.reshaped(shape)
+    });
+    whole.parts = Arc::new(parts.collect());
+    whole.shape = longer(&whole.shape);
+    Tensor { whole, head_of }
 }
 
 fn concatenate(tensors: Vec<Tensor<'_>>, axis: usize) -> Result<Tensor<'_>, String> {
