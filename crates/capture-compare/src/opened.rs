@@ -100,13 +100,17 @@ impl<'r> Opening<'_, 'r> {
         }
     }
 
-    /// Whether the placement is a ready-made one, over the ranks that an inferred one would be over.
+    /// Whether the placement is a ready-made one, over the ranks that an inferred one would be over. Sections that another
+    /// tap tells are nothing that shapes could say.
     fn may_infer(&self) -> bool {
         let over_tp = |said: &Said| {
             said.as_ref().is_ok_and(|p| p.as_ref().is_some_and(|p| p.0.iter().all(|p| p.over == "tp")))
         };
-        let is_ready_made = self.layouts.of(&self.pair.firing.tap).is_some_and(|layout| layout.ready_made);
-        is_ready_made && self.pair.from == PlacementFrom::Layouts && self.pair.said.iter().all(over_tp)
+        let tap = &self.pair.firing.tap;
+        let by_name = self.layouts.of(tap).is_some_and(|layout| layout.ready_made);
+        let by_shapes = self.layouts.first_section(tap).is_empty();
+        let is_said = self.pair.from == PlacementFrom::Layouts && self.pair.said.iter().all(over_tp);
+        by_name && by_shapes && is_said
     }
 
     /// The tensors of both sides, and whether they are scales whose place follows from their weight's.
