@@ -17,8 +17,8 @@ const WILDCARDS: [char; 2] = ['*', '?'];
 /// One `[[join]]` of a layouts file.
 #[derive(Debug, Clone)]
 pub struct Join {
-    /// The parts in order, each as a glob and as written.
-    of: Vec<(Glob, String)>,
+    /// The parts in order, each as what stands before and after its number, the whole where it has none, and as written.
+    of: Vec<(Vec<Glob>, String)>,
     /// Whether the parts have a number.
     numbered: bool,
     /// The name of the whole, with wildcards for what those of a part fit.
@@ -59,13 +59,15 @@ impl Join {
     /// Which part the tap is, counted on over all numbers, and what the wildcards stand for in its name.
     #[must_use]
     pub fn part<'n>(&self, tap: &'n str) -> Option<(usize, Vec<&'n str>)> {
-        self.of.iter().enumerate().find_map(|(i, (glob, text))| {
-            let mut captured = glob.captures(tap)?;
-            let Some(at) = text.find(NUMBER) else { return Some((i, captured)) };
-            let number = captured.remove(text[..at].matches(WILDCARDS).count());
-            // As it is written, so that two names never are one part.
-            let n: u16 = number.parse().ok().filter(|n: &u16| n.to_string() == number)?;
-            Some((usize::from(n) * self.of.len() + i, captured))
+        self.of.iter().enumerate().find_map(|(i, (globs, _))| match globs.as_slice() {
+            [before, after] => numbers(tap).find_map(|(from, to)| {
+                let mut captured = before.captures(&tap[..from])?;
+                captured.extend(after.captures(&tap[to..])?);
+                // As it is written, so that two names never are one part.
+                let n: u16 = tap[from..to].parse().ok().filter(|n: &u16| n.to_string() == tap[from..to])?;
+                Some((usize::from(n) * self.of.len() + i, captured))
+            }),
+            globs => Some((i, globs.first()?.captures(tap)?)),
         })
     }
 
@@ -122,7 +124,7 @@ impl Join {
                     return Err(Fault::new(dim.span().start, reason));
                 }
             };
-            let mut parts: Vec<(Glob, String)> = Vec::new();
+            let mut parts: Vec<(Vec<Glob>, String)> = Vec::new();
             for text in of.into_inner() {
                 let (at, found) = (text.span().start, wildcards("of", &text)?);
                 let text = text.into_inner();
@@ -145,13 +147,24 @@ impl Join {
                 if parts.iter().any(|(_, other)| *other == text) {
                     return Err(Fault::new(at, format!("of: expected each tap once, found {text:?} again")));
                 }
-                let glob = text.replace(NUMBER, "*").parse();
-                parts.push((glob.map_err(|e| Fault::no_glob(at, "of", &e))?, text));
+                let globs = text.split(NUMBER).map(str::parse).collect::<Result<_, _>>();
+                parts.push((globs.map_err(|e| Fault::no_glob(at, "of", &e))?, text));
             }
             joins.push(Self { of: parts, numbered, into: into.into_inner(), dim, ready_made: false });
         }
         Ok(joins)
     }
+}
+
+/// Where the numbers in a name are.
+fn numbers(name: &str) -> impl Iterator<Item = (usize, usize)> {
+    let starts = name
+        .char_indices()
+        .filter(|(i, c)| c.is_ascii_digit() && !name[..*i].ends_with(|before: char| before.is_ascii_digit()));
+    starts.map(|(from, _)| {
+        let length = name[from..].find(|c: char| !c.is_ascii_digit()).unwrap_or(name.len() - from);
+        (from, from + length)
+    })
 }
 
 /// How many wildcards a name has that may have `*` and `?` only, as its wildcards take the place of others.
