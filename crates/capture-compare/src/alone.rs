@@ -87,6 +87,12 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
     Report::new(vec![run.path.display().to_string()], errors, good)
 }
 
+/// `rank 1` and `does`, `ranks 1, 3` and `do`.
+fn named(ranks: &[u32]) -> (String, &'static str) {
+    let list = ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    if ranks.len() == 1 { (format!("rank {list}"), "does") } else { (format!("ranks {list}"), "do") }
+}
+
 /// One group of records, looked at.
 struct Look<'l, 'r> {
     index: &'l Index<'r>,
@@ -217,8 +223,10 @@ impl<'r> Look<'_, 'r> {
             }
         }
         row.verdict = Some(Verdict::Different);
-        let held: Vec<String> = usual.ranks(&own).iter().map(u32::to_string).collect();
-        let text = format!("replicas differ: the others hold what rank {} does", held.join(", "));
+        row.ranks.sort_unstable();
+        row.ranks.dedup();
+        let [(odd, differ), (held, hold)] = [row.ranks.clone(), usual.ranks(&own)].map(|ranks| named(&ranks));
+        let text = format!("replicas differ: {odd} {differ} not hold what {held} {hold}");
         row.diagnoses.push(Diagnosis::new(Kind::Replicas, text));
     }
 

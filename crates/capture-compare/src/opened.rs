@@ -14,6 +14,7 @@ use crate::{
     infer::{all, infer},
     layouts::{Layouts, Side},
     pairing::Pair,
+    parted::Parted,
     placing::Said,
     rearrange::tiles_hint,
     report::{Diagnosis, Kind, PlacementFrom, Row},
@@ -33,6 +34,8 @@ pub(crate) struct Opening<'o, 'r> {
     pub(crate) pair: &'o Pair,
     pub(crate) layouts: &'o Layouts,
     pub(crate) alignments: &'o Alignments,
+    /// Rows that are left out.
+    pub(crate) parted: Option<&'o Parted>,
 }
 
 /// Two tensors of one shape whose dtypes can be compared.
@@ -69,7 +72,12 @@ impl<'r> Opening<'_, 'r> {
         };
         let (tensors, text) = self.alignments.align(self.indices, self.pair, self.layouts, tensors)?;
         row.diagnoses.extend(text.map(|text| Diagnosis::new(Kind::Aligned, text)));
-        let tensors = matched(tensors)?;
+        let mut tensors = matched(tensors)?;
+        if let Some(parted) = self.parted {
+            let text = parted.text(self.pair.firing.step);
+            row.diagnoses.push(Diagnosis::new(Kind::LeftOut, text));
+            tensors = tensors.map(|whole| parted.left_out_of(whole));
+        }
         let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
         Ok(Opened { tensors, precision, are_scales })
     }
@@ -275,6 +283,8 @@ fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
         }
         let rows = kept[0].min(kept[1]);
         (whole_a, whole_b) = (whole_a.first_rows(rows), whole_b.first_rows(rows));
+        whole_a.padded += kept[0] - rows;
+        whole_b.padded += kept[1] - rows;
     }
     if whole_a.shape != whole_b.shape {
         let (a, b) = (&whole_a.shape, &whole_b.shape);

@@ -8,7 +8,7 @@ mod task;
 pub use task::{fetch, list, work};
 
 use crate::{
-    compare::Comparison,
+    compare::{Comparison, take_in},
     layouts::{Layouts, LayoutsError},
     options::{OneSided, Options, PairBy},
     outcome::Outcome,
@@ -112,7 +112,11 @@ pub fn compare(cluster: &dyn Cluster, plan: &Plan) -> Result<Report, SpreadError
     let comparison = plan.comparison(&runs, &layouts);
     let spread = Spread { cluster, plan, comparison: &comparison };
     let pairs = spread.batches((0..comparison.len()).collect(), |pair| *pair);
-    let outcomes: Vec<Outcome> = spread.all(pairs, Items::Measure)?;
+    let mut outcomes: Vec<Outcome> = spread.all(pairs, Items::Measure)?;
+    let again = comparison.rule(&mut outcomes);
+    let batches = spread.batches(again.clone(), |again| again.pair);
+    let found = spread.all(batches, Items::MeasureAgain)?;
+    take_in(&mut outcomes, &again, found);
     let (mut decided, errors) = comparison.walk(outcomes);
     let to_explain = spread.batches(decided.clone(), |decided| decided.pair);
     let explained = spread.all(to_explain, Items::Explain)?;

@@ -4,13 +4,19 @@
 //! carries over from step to step, as the KV cache does. A run that differs from the reference by rounding only
 //! (`--noise`) says instead what each tap may inherit. A tap whose own noise grew out of proportion to that of the same tap
 //! of earlier layers is `SUSPECT`.
+//!
+//! Ids that differ are `SUSPECT` where all that differ are ties and their scores passed. The rows concerned are left out
+//! of later taps ([`crate::ties`]), and others may follow from them: through attention, and through sequences that go on
+//! otherwise. So from a tie on what differs in single rows only is `SUSPECT` at most.
 
 use crate::{
+    choice::Ruling,
     float::Float,
     noise::{direct_units, is_nothing},
     options::Options,
     outcome::{Measurement, Outcome},
-    report::Row,
+    parted::Parted,
+    report::{Diagnosis, Kind, Row},
     run::FileError,
     verdict::{Decision, Test, Verdict},
 };
@@ -30,6 +36,8 @@ pub struct Decided {
     pub inherited: Option<f64>,
     /// Whether it is among the first rows that differ, for which every explanation is looked for.
     pub searched: bool,
+    /// Rows that were left out.
+    pub(crate) parted: Option<Parted>,
 }
 
 /// The test that holds a tap against the same of earlier layers.
@@ -44,8 +52,9 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
     let mut walk = Walk::default();
     let mut differing = 0;
     for (pair, outcome) in outcomes.into_iter().enumerate() {
-        let (row, variant, inherited) = match outcome {
+        let (row, variant, inherited, parted) = match outcome {
             Outcome::Unreadable(error) => {
+                walk.verdicts.push(None);
                 if !errors.iter().any(|e| e.file == error.file && e.reason == error.reason) {
                     errors.push(error);
                 }
@@ -53,14 +62,21 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
             }
             Outcome::Settled(row) => {
                 let inherited = walk.noise.get(&row.group).copied();
-                (*row, None, inherited)
+                (*row, None, inherited, None)
             }
-            Outcome::Measured(measurement) => walk.decide(*measurement, options),
+            Outcome::Measured(mut measurement) => {
+                let parted = measurement.parted.take();
+                let (row, variant, inherited) = walk.decide(*measurement, options);
+                (row, variant, inherited, parted)
+            }
         };
+        walk.verdicts.push(row.verdict);
         let differs = matches!(row.verdict, Some(Verdict::Suspect | Verdict::Different | Verdict::Layout));
+        // A tie is explained, and so is what may follow from one.
+        let differs = differs && row.diagnoses.iter().all(|d| d.kind != Kind::Tie);
         differing += usize::from(differs);
         let searched = differs && differing <= SEARCHED;
-        decided.push(Decided { pair, row, variant, inherited, searched });
+        decided.push(Decided { pair, row, variant, inherited, searched, parted });
     }
     (decided, errors)
 }
@@ -72,17 +88,25 @@ struct Walk {
     /// E by group and tap of partial sums as it was before them: what they are off by is part of the reduction.
     before_partials: HashMap<(Option<String>, String), Option<f64>>,
     layers: Layers,
+    /// Of the pairs so far.
+    verdicts: Vec<Option<Verdict>>,
+    /// The tap of the first tie of a group, and its step.
+    ties: HashMap<Option<String>, (String, u64)>,
 }
 
 impl Walk {
     /// The worst of the variants makes the row.
     fn decide(&mut self, found: Measurement, options: Options<'_>) -> (Row, Option<usize>, Option<f64>) {
-        let Measurement { mut row, variants, floor, partials } = found;
+        let Measurement { mut row, variants, floor, partials, ruling, .. } = found;
         let float = variants.first().and_then(|variant| variant.measured.statistics.float);
         let inherited = floor.or_else(|| self.inherited(&row, partials, float));
         let severity = |d: &Decision| (d.verdict, d.test.as_ref().map_or(0.0, |t| t.severity));
         let mut worst: Option<(usize, Decision)> = None;
         let mut ranks = Vec::new();
+        let tie = self.ties.get(&row.group).cloned();
+        let is_tie = ruling.as_ref().is_some_and(|ruling| self.is_tie(ruling));
+        let is_wrong = ruling.as_ref().is_some_and(|ruling| ruling.is_wrong);
+        let mut follows = false;
         for (i, variant) in variants.iter().enumerate() {
             let mut decision = variant.decide(inherited, options.fail_on_nan);
             if let Some(float) = variant.measured.statistics.float
@@ -97,6 +121,13 @@ impl Walk {
                     decision.test = Some(Test { name: EARLIER_LAYERS.into(), severity });
                 }
             }
+            if decision.verdict == Verdict::Different {
+                let may_follow = tie.is_some() && !is_wrong && !variant.differs_in_most_rows(inherited);
+                follows |= may_follow;
+                if is_tie || may_follow {
+                    decision.verdict = Verdict::Suspect;
+                }
+            }
             variant.add_by_rank(&mut row.by_rank);
             ranks.extend(variant.ranks(&decision, inherited));
             let is_worse = |w: &Decision| {
@@ -108,6 +139,18 @@ impl Walk {
         }
         let Some((variant, decision)) = worst else { return (row, None, inherited) };
         variants[variant].fill(&mut row, inherited);
+        if let Some(ruling) = ruling {
+            let kind = if ruling.is_tie { Kind::Tie } else { Kind::WrongChoice };
+            row.diagnoses.extend((is_tie || !ruling.is_tie).then(|| Diagnosis::new(kind, ruling.text)));
+        }
+        if is_tie {
+            self.ties.entry(row.group.clone()).or_insert_with(|| (row.tap.clone(), row.step));
+        }
+        if let (true, Verdict::Suspect, Some((tap, step))) = (follows, decision.verdict, tie) {
+            let when = if step == row.step { String::new() } else { format!(" in step {step}") };
+            let text = format!("in single rows only, which may follow from the tie at {tap}{when}");
+            row.diagnoses.push(Diagnosis::new(Kind::Tie, text));
+        }
         row.test = decision.test;
         let missing = row.verdict;
         row.verdict = missing.max(Some(decision.verdict));
@@ -117,6 +160,12 @@ impl Walk {
             row.ranks = ranks;
         }
         (row, Some(variant), inherited)
+    }
+
+    /// Whether a choice that differs is a tie: every row is one, and the scores passed.
+    fn is_tie(&self, ruling: &Ruling) -> bool {
+        let scores = self.verdicts.get(ruling.scores).copied().flatten();
+        ruling.is_tie && scores.is_some_and(|verdict| verdict <= Verdict::Suspect)
     }
 
     /// The noise before a row: of a result that stands beside its partial sums, that before those, as far as it is none.

@@ -79,6 +79,11 @@ fn errors_name_the_line_and_what_was_expected() {
         "first_section: expected a placement such as S(0, sections=3) beside it",
     );
     check_error(
+        "[[tap]]\nmatch = \"*\"\nscores = \"q\"\nside = \"reference\"\n",
+        4,
+        "side: expected match and transforms beside it, found keys that hold for both sides",
+    );
+    check_error(
         "[[tap]]\nmatch = \"{a\"\n",
         2,
         "match \"{a\", column 2: expected \",\" or \"}\", found the end",
@@ -101,6 +106,9 @@ fn names_of_taps_take_what_the_match_did() {
         [[tap]]
         match = "layers.*.weight"
         transforms = ["dequant(nvfp4, scale=layers.*.scale, global=1/layers.*.global)"]
+        [[tap]]
+        match = "*.topk_ids"
+        scores = "*.gate"
         "#,
     )
     .unwrap();
@@ -114,6 +122,7 @@ fn names_of_taps_take_what_the_match_did() {
         assert_eq!(transforms("layers.3.scale", side), "transpose(0, 1)");
     }
     assert_eq!(transforms("other", None), "");
+    assert_eq!(layouts.scores("layers.3.topk_ids").as_deref(), Some("layers.3.gate"));
     let placement = layouts.placement("layers.3.scale").unwrap().to_string();
     assert_eq!(placement, "scale_of(layers.3.weight, block=[1,16])");
 }

@@ -4,6 +4,7 @@ use super::{Place, Plan, SpreadError, from_bytes, to_bytes};
 use crate::{
     outcome::Outcome,
     run::{Access, Catalogue, Entry, FileError, Key, OpenError, Run},
+    ties::Again,
     walk::Decided,
 };
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ use std::{collections::HashMap, path::Path};
 pub(super) enum Items {
     /// Measure these pairs.
     Measure(Vec<usize>),
+    /// Measure pairs without the rows that parted.
+    MeasureAgain(Vec<Again>),
     /// Explain these rows.
     Explain(Vec<Decided>),
 }
@@ -79,6 +82,12 @@ pub fn work(plan: &[u8], node: usize, items: &[u8], fetched: &[Vec<u8>]) -> Resu
             &pairs
                 .iter()
                 .map(|pair| Done::<Outcome> { result: comparison.measure(*pair), wants: wants() })
+                .collect::<Vec<_>>(),
+        ),
+        Items::MeasureAgain(pairs) => to_bytes(
+            &pairs
+                .iter()
+                .map(|again| Done::<Outcome> { result: comparison.measure_again(again), wants: wants() })
                 .collect::<Vec<_>>(),
         ),
         Items::Explain(rows) => to_bytes(
