@@ -1,6 +1,6 @@
 """Two runs compared, beside memcmp over their files, an allclose loop in PyTorch and SGLang's comparator.
 
-With as many threads as there are cores, and the files in the page cache. TPCAPTURE_BENCH_GIB: how large a side
+With as many threads as there are cores, and the files in the page cache. BENCH_GIB: how large a side
 is, in GiB, a quarter if unset. SGLang's rows are left out where `sglang` is not installed.
 """
 
@@ -183,7 +183,7 @@ def runs(dtype: torch.dtype, n_tensors: int, n_bytes: int, rounds: int) -> Itera
 
 def figures(quick: bool) -> Iterator[Figure]:
     torch.set_num_threads(THREADS)
-    n_bytes = 16 * MIB if quick else int(float(os.environ.get("TPCAPTURE_BENCH_GIB", "0.25")) * GIB)
+    n_bytes = 16 * MIB if quick else int(float(os.environ.get("BENCH_GIB", "0.25")) * GIB)
     for dtype in (torch.bfloat16, torch.float32):
         for n_tensors in (16, 1):
             yield from runs(dtype, n_tensors, n_bytes, 2 if quick else 9)
