@@ -1,6 +1,7 @@
 //! The errors of a row in rounding units: the loop that every number of two tensors that differ goes through.
 
 use crate::{
+    aligned::Aligned,
     real::{Real, add_products, fold, largest, total},
     vectors::{self, LANES, Loop},
 };
@@ -17,18 +18,18 @@ const NEAR: f64 = 0.15;
 const JUDGED: f64 = 6.0;
 
 /// Sums over rows by column: of q², q⁴, v², q clipped and x.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Columns<T> {
-    pub(crate) second: Vec<T>,
-    pub(crate) fourth: Vec<T>,
-    pub(crate) near: Vec<T>,
-    pub(crate) clipped: Vec<T>,
-    pub(crate) share: Vec<T>,
+    pub(crate) second: Aligned<T>,
+    pub(crate) fourth: Aligned<T>,
+    pub(crate) near: Aligned<T>,
+    pub(crate) clipped: Aligned<T>,
+    pub(crate) share: Aligned<T>,
 }
 
 impl<T: Real> Columns<T> {
     pub(crate) fn new(n: usize) -> Self {
-        let sums = || vec![T::default(); n];
+        let sums = || Aligned::new(n);
         Self { second: sums(), fourth: sums(), near: sums(), clipped: sums(), share: sums() }
     }
 

@@ -1,6 +1,7 @@
 //! The second pass over two tensors: their errors in rounding units, by element, row, column, block and part.
 
 use crate::{
+    aligned::Aligned,
     errors::{BLOCK, Columns, Errors, Found, Means, Scale, Stretch},
     float::Float,
     largest::{Add, Largest},
@@ -250,18 +251,18 @@ struct Strip<'p, 'w, 'a> {
 struct Buffers<T> {
     row: Row<T>,
     /// ĉ.
-    columns: Vec<T>,
-    q: Vec<T>,
-    v: Vec<T>,
+    columns: Aligned<T>,
+    q: Aligned<T>,
+    v: Aligned<T>,
     blocks: Vec<[T; 2]>,
 }
 
 impl<T: Real> Buffers<T> {
     fn new(units: &Units<'_>, grid: &Grid) -> Self {
-        let numbers = || vec![T::default(); grid.vectors() * LANES];
+        let numbers = || Aligned::new(grid.vectors() * LANES);
         Self {
             row: Row::new(grid),
-            columns: units.scales.columns.iter().map(|c| T::of(*c)).collect(),
+            columns: Aligned::of(units.scales.columns.iter().map(|c| T::of(*c))),
             q: numbers(),
             v: numbers(),
             blocks: vec![[T::default(); 2]; grid.width.div_ceil(BLOCK)],
