@@ -116,6 +116,14 @@ def dumped(directory: Path, tensors: Tensors) -> Path:
     return directory
 
 
+class Absent(ModuleType):
+    """A module of which anything can be imported and nothing used."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
 @functools.cache
 def comparator() -> ModuleType | None:
     """SGLang's dump comparator, without the packages around it that need a server's dependencies."""
@@ -128,9 +136,10 @@ def comparator() -> ModuleType | None:
         package = ModuleType(name)
         package.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
-    utils = ModuleType("sglang.srt.utils")
-    utils.get_device = lambda: "cpu"  # type: ignore[attr-defined]
-    sys.modules[utils.__name__] = utils
+    # What the dumper, of which the comparator takes a helper, has of the server.
+    for name in ("sglang.srt.utils", "sglang.srt.managers.io_struct", "sglang.srt.runtime_context"):
+        sys.modules[name] = Absent(name)
+    sys.modules["sglang.srt.utils"].get_device = lambda: "cpu"  # type: ignore[attr-defined]
     try:
         return importlib.import_module("sglang.srt.debug_utils.dump_comparator")
     except ImportError as error:
