@@ -13,7 +13,11 @@ pub(crate) use self::{
 use self::view::View;
 use crate::{decode::decode_into, float::Float};
 use capture_core::Dtype;
+use rayon::prelude::*;
 use std::{borrow::Cow, sync::Arc};
+
+/// Bytes that are worth a task of their own.
+const SHARED: usize = 1 << 22;
 
 /// One record's numbers. A complex tensor is one of real numbers with a last dimension of 2 more.
 #[derive(Debug, Clone)]
@@ -47,7 +51,8 @@ enum Numbers<'a> {
 impl PartialEq for Part<'_> {
     fn eq(&self, other: &Self) -> bool {
         let is = |part: &Self| (part.dtype, part.complex);
-        is(self) == is(other) && self.shape == other.shape && self.numbers == other.numbers
+        let alike = is(self) == is(other) && self.shape == other.shape;
+        alike && (self.shares(other) || self.numbers == other.numbers)
     }
 }
 
@@ -208,6 +213,30 @@ impl<'a> Part<'a> {
             Numbers::View(view) => view.of.float(),
             Numbers::Stored { .. } | Numbers::Packed(Packed::Floats { .. }) => Float::of(self.dtype),
             Numbers::Packed(Packed::Nibbles(_)) => None,
+        }
+    }
+
+    /// Whether both read the same bytes of memory.
+    fn shares(&self, other: &Self) -> bool {
+        match (&self.numbers, &other.numbers) {
+            (Numbers::Stored { dtype, bytes }, Numbers::Stored { dtype: other, bytes: others }) => {
+                dtype == other && std::ptr::eq::<[u8]>(&**bytes, &**others)
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads from now on the mapped bytes of another part, where its own are the same: what looks again whether they are
+    /// need not read them.
+    pub(crate) fn share(&mut self, other: &Self) {
+        if let (
+            Numbers::Stored { bytes: Cow::Borrowed(own), .. },
+            Numbers::Stored { bytes: Cow::Borrowed(bytes), .. },
+        ) = (&mut self.numbers, &other.numbers)
+            && own.len() == bytes.len()
+            && own.par_chunks(SHARED).zip(bytes.par_chunks(SHARED)).all(|(own, bytes)| own == bytes)
+        {
+            *own = *bytes;
         }
     }
 

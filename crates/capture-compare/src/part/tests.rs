@@ -38,3 +38,15 @@ fn bytes_must_fit_the_shape() {
     ));
     assert_eq!(part(Dtype::F32, &[1], Some("odd"), &[0; 4]).unwrap_err(), PartError::Encoding("odd".into()));
 }
+
+#[test]
+fn equal_bytes_are_shared_and_others_kept() {
+    let (a, b, c) = ([1u8, 2, 3, 4], [1u8, 2, 3, 4], [1u8, 2, 3, 5]);
+    let of = |bytes| Part::new(Some(0), Dtype::U8, &[4], None, Cow::Borrowed(bytes)).unwrap();
+    let (first, mut equal, mut other) = (of(&a), of(&b), of(&c));
+    assert!(!equal.shares(&first) && equal == first);
+    equal.share(&first);
+    other.share(&first);
+    assert!(equal.shares(&first) && equal == first);
+    assert_eq!((other.bytes(3, 4), other == first), ([5].as_slice(), false));
+}
