@@ -186,7 +186,7 @@ impl State {
         }
         let parents = std::mem::take(&mut session.ledger);
         std::mem::forget(parents);
-        if page::is_on() {
+        if page::is_awake() {
             session.staged_bytes = 0;
             session.announced = false;
             session.rank_is_checked = false;

@@ -45,7 +45,7 @@ impl Tap {
     /// Captures a tensor where the selection wants it. Never fails and, while off, does nothing but load one word.
     #[inline(always)]
     pub fn capture(&self, view: &TensorView<'_>) {
-        if page::is_on() {
+        if page::is_awake() {
             // Counted and said by what failed.
             let _ = self.fire(view);
         }
@@ -57,7 +57,7 @@ impl Tap {
     /// Where the selection wants the tensor and it could not be captured.
     #[inline(always)]
     pub fn try_capture(&self, view: &TensorView<'_>) -> Result<(), CaptureError> {
-        if page::is_on() { self.fire(view) } else { Ok(()) }
+        if page::is_awake() { self.fire(view) } else { Ok(()) }
     }
 
     #[cold]

@@ -84,7 +84,7 @@ fn an_engine_in_rust_captures() {
     // The record is made: the model may do what it likes with its memory.
     memory = [10, 20, 30, 40, 50, 60];
     SAME_NAME.capture(&columns(&memory));
-    page::step();
+    let _ = page::step();
     assert_eq!(Q.try_capture(&columns(&memory)), Ok(()));
     // Not wanted is no error.
     assert_eq!(Q.try_capture(&columns(&memory)), Ok(()));
