@@ -12,6 +12,8 @@ use std::path::PathBuf;
 pub struct Answer {
     /// The generation of the last request that it took; 0: none so far.
     pub heeded: u64,
+    /// Whether this rank was among those that the request is for.
+    pub meant: bool,
     /// Why it did not do what that request asked; null: it did.
     pub refused: Option<String>,
     /// The capture that is on, armed or was last.

@@ -32,9 +32,13 @@ mod memory;
 pub mod ring;
 pub mod notice;
 mod ledger;
+mod leavings;
 mod engine;
 mod writer;
+mod session;
 mod state;
+mod publish;
+pub mod heed;
 pub mod control;
 mod launch;
 mod ticket;
@@ -56,7 +60,7 @@ pub use segment::{Limits, SegmentWriter, WriteError};
 pub use select::Selection;
 pub use stored::{Stored, StoredError};
 pub use tags::{Tags, TagsError};
-pub use tap::Tap;
+pub use tap::{Tap, step};
 pub use view::{Element, TensorView};
 
 /// Version of the files this crate writes and reads (docs/format.md).

@@ -57,6 +57,11 @@ pub fn steps() -> u64 {
     PAGE.bell().steps.load(Relaxed)
 }
 
+/// Whether the word the taps load says that a capture is on.
+pub(crate) fn is_on() -> bool {
+    PAGE.switch().load(Relaxed) & ON != 0
+}
+
 /// Sets the word the taps load, and has the next step look up: it finds out when it has to again.
 pub(crate) fn set_on(on: bool) {
     let Bell { switch, due, .. } = PAGE.bell();

@@ -1,12 +1,13 @@
 //! The hook: a tap in model code, and what happens when it fires while a capture is on.
 
 use crate::engine::Draft;
+use crate::heed::{self, At};
 use crate::name::MAX_TAP_NAME;
 use crate::notice::notice;
 use crate::page;
 use crate::record::Record;
 use crate::select::{Decision, Mode, Subject};
-use crate::state::{self, State};
+use crate::state::{self, Firing, State};
 use crate::stored::{StoredError, byte_length};
 use crate::view::TensorView;
 use crate::writer::now_ns;
@@ -73,13 +74,21 @@ impl Tap {
     }
 }
 
+/// A forward pass begins: later records belong to the next step.
+#[inline(always)]
+pub fn step() {
+    if page::step() {
+        heed::at_step();
+    }
+}
+
 /// The tap of that name, the same for every asker; `None` where there are too many or the name is too long.
 #[must_use]
 pub fn tap(name: &str) -> Option<TapId> {
     if name.len() > MAX_TAP_NAME { None } else { state::lock().tap(name) }
 }
 
-/// Whether any rule names the tap: if not, the tensor need not even be described.
+/// Whether any rule of the capture that is on names the tap: if not, the tensor need not even be described.
 #[must_use]
 pub fn is_named(tap: TapId) -> bool {
     state::lock().is_named(tap)
@@ -96,7 +105,7 @@ pub fn refuse(tap: TapId, reason: &str) -> Result<(), CaptureError> {
     let is_open = state.is_open_for_this_rank();
     // It fired all the same: the next call is the next call.
     let fired = state.fire(tap, page::steps());
-    let is_wanted = fired.is_some_and(|(firing, session)| session.steps.contains(firing.step));
+    let is_wanted = fired.is_some_and(|(firing, session)| session.aim.steps.contains(firing.step));
     if is_open && is_wanted { Err(state.refused(&name, reason.to_owned())) } else { Ok(()) }
 }
 
@@ -123,26 +132,36 @@ pub fn begin(
 ) -> Result<Option<Ticket>, CaptureError> {
     let mut guard = state::lock();
     let state = &mut *guard;
+    state.look(At::Tap);
     if !state.is_open_for_this_rank() {
         return Ok(None);
     }
     let rank = state.who.rank;
     let Some((firing, session)) = state.fire(tap, page::steps()) else { return Ok(None) };
-    if !session.steps.contains(firing.step) {
-        if session.steps.is_past(firing.step) {
+    if !session.aim.steps.contains(firing.step) {
+        if session.aim.steps.is_past(firing.step) {
             session.end("steps done");
+            state.publish();
         }
         return Ok(None);
     }
     let element = view.element();
     let shape = element.recorded_shape(view.shape());
     let subject = Subject { dtype: Some(element.recorded_dtype()), shape: &shape, call: firing.call, rank };
-    let (rule, head) = match firing.plan.decide(&session.selection, &subject) {
+    let decision = firing.plan.decide(&session.aim.selection, &subject);
+    let Firing { name, step, abs_step, call, .. } = firing;
+    let time_ns = now_ns();
+    if matches!(decision, Decision::Capture { .. }) {
+        session.note_firing(&name, step, call, time_ns);
+        if session.n_fired == 1 {
+            state.publish();
+        }
+    }
+    let (rule, head) = match decision {
         Decision::Capture { rule, mode: Mode::Full, head } => (rule, head),
         Decision::Capture { mode: mode @ (Mode::Stats | Mode::Hash), .. } => {
             let reason = format!("mode {mode} is not built yet, only full is");
-            let tap = firing.name;
-            return Err(state.refused(&tap, reason));
+            return Err(state.refused(&name, reason));
         }
         Decision::Skip | Decision::Capture { .. } => return Ok(None),
     };
@@ -160,16 +179,15 @@ pub fn begin(
     if byte_length(dtype, &shape) != Some(n_bytes) {
         // Half a byte of `head=N` rows, or an empty tensor with dimensions that no file can hold.
         let reason = StoredError::Bits { dtype, shape }.to_string();
-        let tap = firing.name;
-        return Err(state.refused(&tap, reason));
+        return Err(state.refused(&name, reason));
     }
     let record = Record {
-        tap: firing.name.to_string(),
-        step: firing.step,
-        abs_step: firing.abs_step,
-        call: firing.call,
+        tap: name.to_string(),
+        step,
+        abs_step,
+        call,
         seq: 0,
-        time_ns: now_ns(),
+        time_ns,
         placement: placement.map(str::to_owned),
         rows: rows.map(|rows| rows.min(shape.first().copied().unwrap_or(rows))),
         full_rows,
@@ -178,7 +196,6 @@ pub fn begin(
         encoding: element.encoding().map(str::to_owned),
         crc32: 0,
     };
-    let name = firing.name;
     let draft = Box::new(Draft { record, dtype, shape, n_bytes, rule });
     state.ticket(name, draft, kept)
 }
@@ -197,7 +214,7 @@ impl State {
 
     /// Whether a rule names the tap.
     fn is_named(&mut self, tap: TapId) -> bool {
-        self.plan(tap).is_some()
+        self.is_active() && self.plan(tap).is_some()
     }
 
     /// Whether the session goes on, and on this rank.
@@ -208,14 +225,15 @@ impl State {
         };
         if !session.rank_is_checked {
             session.rank_is_checked = true;
-            if !session.ranks.contains(who.rank, &who.mesh) {
+            if !session.aim.ranks.contains(who.rank, &who.mesh) {
                 if who.rank.is_none() {
                     notice(&format!(
                         "TPCAPTURE_RANKS={}: the rank of this process is unknown, so nothing is captured; set TPCAPTURE_RANK",
-                        session.ranks
+                        session.aim.ranks
                     ));
                 }
                 session.end("this rank is not among TPCAPTURE_RANKS");
+                self.publish();
                 return false;
             }
         }

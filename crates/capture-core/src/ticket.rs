@@ -4,7 +4,7 @@ use crate::config::OnFull as Configured;
 use crate::engine::{Draft, NotStaged, OnFull, Promise};
 use crate::ledger::Ledger;
 use crate::notice::notice;
-use crate::state::{Session, State};
+use crate::state::State;
 use crate::view::TensorView;
 use crate::writer::now_ns;
 use std::sync::Arc;
@@ -89,16 +89,6 @@ impl Ticket {
     }
 }
 
-impl Session {
-    /// Ends the session as foreseen. Its writer seals what there is by itself.
-    pub(crate) fn end(&self, reason: &str) {
-        self.ledger.end(reason, now_ns());
-        if let Some(engine) = &self.engine {
-            engine.ring.close();
-        }
-    }
-}
-
 impl State {
     /// Charges the draft to the budget and gives it to the session's engine, which is started for the first one.
     pub(crate) fn ticket(
@@ -117,13 +107,20 @@ impl State {
         let ledger = Arc::clone(&session.ledger);
         // What the headers of many small segments take counts as well.
         let written = session.staged_bytes + session.engine.as_ref().map_or(0, |engine| engine.overhead());
-        if written.saturating_add(draft.n_bytes) > budget {
+        let limit = session.aim.limit_bytes.unwrap_or(u64::MAX);
+        if written.saturating_add(draft.n_bytes) > budget.min(limit) {
+            let what = if limit < budget {
+                format!("its limit of {limit} bytes")
+            } else {
+                format!("TPCAPTURE_BUDGET={budget}")
+            };
             let reason = format!(
-                "budget reached: {written} bytes captured, the next record of {} would exceed TPCAPTURE_BUDGET={budget}",
+                "budget reached: {written} bytes captured, the next record of {} would exceed {what}",
                 draft.n_bytes
             );
             session.end(&reason);
             notice(&format!("capture ended: {reason}"));
+            self.publish();
             return Ok(None);
         }
         session.staged_bytes += draft.n_bytes;

@@ -6,6 +6,7 @@ use crate::errors::settle_error;
 use crate::tensor;
 use crate::{arguments, host};
 use capture_core::control;
+use capture_core::heed::{self, Standing};
 use capture_core::placement::Placements;
 use capture_core::tap::{self as core_tap, CaptureError, Patience, TapId};
 use pyo3::exceptions::PyTypeError;
@@ -76,7 +77,7 @@ pub(crate) unsafe fn tap(
 pub(crate) fn step() {
     Python::attach(|py| {
         caught(|| {
-            if !control::is_settled() {
+            if heed::at_step() == Standing::Unsettled {
                 host::settle(py);
             }
         });
@@ -112,8 +113,10 @@ fn fire(
     taps_placement: Option<&str>,
     rows: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    if !control::is_settled() {
-        host::settle(py);
+    match heed::at_tap() {
+        Standing::Quiet => return Ok(()),
+        Standing::Unsettled => host::settle(py),
+        Standing::Capturing => {}
     }
     if !core_tap::is_named(tap) {
         return Ok(());

@@ -52,6 +52,15 @@ impl Plan {
         self.rules.is_empty()
     }
 
+    /// Whether nothing more can be captured: every rule that captures has a limit, and has reached it.
+    #[must_use]
+    pub fn is_exhausted(&self, selection: &Selection) -> bool {
+        self.rules.iter().all(|planned| {
+            let Some(rule) = selection.rules().get(planned.rule) else { return true };
+            rule.mode() == Mode::Off || rule.limit().is_some_and(|n| planned.taken.load(Relaxed) >= n)
+        })
+    }
+
     /// Decides on one tensor and counts it. `selection` is the one the plan was made from.
     ///
     /// The first rule whose conditions hold has the say; `every` and `limit` of that rule may still turn its answer
