@@ -17,7 +17,7 @@ pub use crate::session::Aim;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -204,9 +204,21 @@ pub fn switch_on(mut aim: Aim) -> Result<PathBuf, SwitchError> {
     Ok(path)
 }
 
-/// Ends the capture that is on, for `reason`, and returns once all it captured is sealed; what went wrong in it, if
+/// Ends the capture that is on or armed, for `reason`, and returns once all it captured is sealed; what went wrong in it, if
 /// anything did.
 pub fn switch_off(reason: &str) -> Option<String> {
+    state::lock().waiting = None;
+    end_session(reason)
+}
+
+/// The same where the capture that is on, or was last, is that of the run in `path`. It may have been re-aimed from
+/// outside: then another is on, which goes on.
+pub fn switch_off_run(path: &Path, reason: &str) -> Option<String> {
+    let is_its = state::lock().session.as_ref().is_some_and(|session| session.path() == path);
+    if is_its { end_session(reason) } else { None }
+}
+
+fn end_session(reason: &str) -> Option<String> {
     await_writer(
         |session| {
             if !session.ledger.has_ended() && session.engine.is_none() {

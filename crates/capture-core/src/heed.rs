@@ -17,9 +17,6 @@ use crate::state::{self, State};
 use crate::steps::Steps;
 use std::time::Duration;
 
-/// How often in one look a knock may come in between; whoever knocks faster is no command.
-const MAX_ROUNDS: usize = 4;
-
 /// Who looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
@@ -87,16 +84,13 @@ impl State {
 
     fn heed(&mut self, at: At) {
         let mut is_news = false;
-        for _ in 0..MAX_ROUNDS {
-            let seen = page::bell().hush();
+        page::bell().heed(|| {
             is_news |= self.take_request();
             is_news |= self.begin_or_miss(at);
             is_news |= self.end_by_itself(at);
             self.set_switch();
-            if page::bell().rest(seen, self.due()) {
-                break;
-            }
-        }
+            self.due()
+        });
         if is_news {
             self.publish();
         }

@@ -202,8 +202,8 @@ impl State {
         }
         let parents = std::mem::take(&mut session.ledger);
         std::mem::forget(parents);
-        if page::is_awake() {
-            session.staged_bytes = 0;
+        if page::is_on() {
+            (session.staged_bytes, session.n_fired, session.newest_tap) = (0, 0, 0);
             session.aim.announced = false;
             session.rank_is_checked = false;
             self.settled = false;
@@ -254,6 +254,7 @@ extern "C" fn in_child() {
         if !renewed {
             state.session = None;
         }
+        state.publish();
     }
 }
 

@@ -88,10 +88,47 @@ pub fn tap(name: &str) -> Option<TapId> {
     if name.len() > MAX_TAP_NAME { None } else { state::lock().tap(name) }
 }
 
-/// Whether any rule of the capture that is on names the tap: if not, the tensor need not even be described.
+/// What the capture that is on wants of a tap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Nothing: the tensor need not even be described.
+    None,
+    /// That it fired, whatever the tensor: [`pass`].
+    Call,
+    /// Its tensor: [`begin`].
+    Tensor,
+}
+
+/// What the capture that is on wants of the tap.
 #[must_use]
-pub fn is_named(tap: TapId) -> bool {
-    state::lock().is_named(tap)
+pub fn interest(tap: TapId) -> Interest {
+    let mut state = state::lock();
+    let Some(session) = state.active() else { return Interest::None };
+    let selection = session.aim.selection.clone();
+    match state.plan(tap) {
+        None => Interest::None,
+        Some(plan) if plan.needs_no_tensor(&selection) => Interest::Call,
+        Some(_) => Interest::Tensor,
+    }
+}
+
+/// The tap fired: whoever looks at the page sees where the model is.
+pub fn pass(tap: TapId) {
+    let mut state = state::lock();
+    state.look(At::Tap);
+    if !state.is_open_for_this_rank() {
+        return;
+    }
+    let rank = state.who.rank;
+    let Some((firing, session)) = state.fire(tap, page::steps()) else { return };
+    let subject = Subject { dtype: None, shape: &[], call: firing.call, rank };
+    let decision = firing.plan.decide(&session.aim.selection, &subject);
+    if session.aim.steps.contains(firing.step) && matches!(decision, Decision::Capture { .. }) {
+        session.note_firing(&firing.name, firing.step, firing.call, now_ns());
+        if session.n_fired == 1 {
+            state.publish();
+        }
+    }
 }
 
 /// What was given to the tap cannot be captured: counted, said once. `Ok` where it was not wanted anyway.
@@ -210,11 +247,6 @@ impl State {
             let _ = self.engine();
         }
         CaptureError::Refused { tap: tap.to_owned(), reason }
-    }
-
-    /// Whether a rule names the tap.
-    fn is_named(&mut self, tap: TapId) -> bool {
-        self.is_active() && self.plan(tap).is_some()
     }
 
     /// Whether the session goes on, and on this rank.

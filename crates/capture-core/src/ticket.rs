@@ -105,19 +105,20 @@ impl State {
         };
         let Some(session) = self.active() else { return Ok(None) };
         let ledger = Arc::clone(&session.ledger);
+        let (staged, next) = (session.staged_bytes, draft.n_bytes);
         // What the headers of many small segments take counts as well.
-        let written = session.staged_bytes + session.engine.as_ref().map_or(0, |engine| engine.overhead());
-        let limit = session.aim.limit_bytes.unwrap_or(u64::MAX);
-        if written.saturating_add(draft.n_bytes) > budget.min(limit) {
-            let what = if limit < budget {
-                format!("its limit of {limit} bytes")
-            } else {
-                format!("TPCAPTURE_BUDGET={budget}")
-            };
-            let reason = format!(
-                "budget reached: {written} bytes captured, the next record of {} would exceed {what}",
-                draft.n_bytes
-            );
+        let written = staged + session.engine.as_ref().map_or(0, |engine| engine.overhead());
+        let over = |n_bytes: u64, limit: u64| n_bytes.saturating_add(next) > limit;
+        let reason = match session.aim.limit_bytes {
+            _ if over(written, budget) => format!(
+                "budget reached: {written} bytes captured, the next record of {next} would exceed TPCAPTURE_BUDGET={budget}"
+            ),
+            Some(limit) if over(staged, limit) => format!(
+                "limit reached: {staged} bytes captured, the next record of {next} would exceed the limit of {limit}"
+            ),
+            _ => String::new(),
+        };
+        if !reason.is_empty() {
             session.end(&reason);
             notice(&format!("capture ended: {reason}"));
             self.publish();

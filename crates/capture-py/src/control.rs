@@ -65,10 +65,16 @@ pub(crate) fn switch_on(
     control::switch_on(aim).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Ends the capture that is on and returns once it is sealed; what went wrong in it, or None.
+/// Ends the capture that is on, or only that of the run in `run`, and returns once it is sealed; what went wrong in it,
+/// or None.
 #[pyfunction]
-pub(crate) fn switch_off(py: Python<'_>, reason: &str) -> PyResult<Option<String>> {
-    errors::unless_strict(py.detach(|| control::switch_off(reason)))
+#[pyo3(signature = (reason, run=None))]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 makes it of what it is given")]
+pub(crate) fn switch_off(py: Python<'_>, reason: &str, run: Option<PathBuf>) -> PyResult<Option<String>> {
+    errors::unless_strict(py.detach(|| match &run {
+        Some(run) => control::switch_off_run(run, reason),
+        None => control::switch_off(reason),
+    }))
 }
 
 /// Return once everything captured before is in sealed files; what went wrong in this capture, or None.

@@ -8,7 +8,7 @@ use crate::{arguments, host};
 use capture_core::control;
 use capture_core::heed::{self, Standing};
 use capture_core::placement::Placements;
-use capture_core::tap::{self as core_tap, CaptureError, Patience, TapId};
+use capture_core::tap::{self as core_tap, CaptureError, Interest, Patience, TapId};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -118,8 +118,13 @@ fn fire(
         Standing::Unsettled => host::settle(py),
         Standing::Capturing => {}
     }
-    if !core_tap::is_named(tap) {
-        return Ok(());
+    match core_tap::interest(tap) {
+        Interest::None => return Ok(()),
+        Interest::Call => {
+            core_tap::pass(tap);
+            return Ok(());
+        }
+        Interest::Tensor => {}
     }
     let placement = match placement {
         None => taps_placement.map(str::to_owned),

@@ -27,6 +27,9 @@ pub(super) const ON: u64 = 1;
 /// A request waits.
 pub(super) const KNOCK: u64 = 2;
 
+/// How often a knock may come in between; whoever knocks faster is no command, and waits for the next look.
+const MAX_ROUNDS: usize = 4;
+
 /// The words.
 #[derive(Debug)]
 pub struct Bell<'a, W> {
@@ -54,7 +57,8 @@ impl<W: Word> Bell<'_, W> {
     /// The command calls the process, a request having been written: at its next tap, and at the step `due`.
     pub fn knock(&self, due: u64) {
         self.switch.fetch_or(KNOCK, Release);
-        self.due.store(due, Release);
+        // An exchange, so that it stands in one order with the process's.
+        self.due.swap(due, AcqRel);
     }
 
     /// Whether a tap has more to do than what a capture that is on gives it. A bit that nobody knows counts: it is to be
@@ -64,18 +68,19 @@ impl<W: Word> Bell<'_, W> {
         self.switch.load(Relaxed) & !ON != 0
     }
 
-    /// The process takes notice, and reads the request afterwards. Returns what [`rest`](Self::rest) wants.
-    #[must_use]
-    pub fn hush(&self) -> u64 {
-        self.switch.fetch_and(ON, Acquire);
-        self.due.load(Acquire)
-    }
-
-    /// The process goes on, and will look up at the step `due`. False where somebody knocked meanwhile.
-    #[must_use]
-    pub fn rest(&self, seen: u64, due: u64) -> bool {
-        // Where it is something else by now, a newer request's due stands.
-        let _ = self.due.compare_exchange(seen, due, AcqRel, Acquire);
-        !self.is_knocked()
+    /// The process takes notice. `look` reads the request, does what it says, and returns from which step on it has to
+    /// look again; it is called once more where somebody knocks meanwhile.
+    pub fn heed(&self, mut look: impl FnMut() -> u64) {
+        for _ in 0..MAX_ROUNDS {
+            // Before the request is read, so that a later one knocks again. Unknown bits go with it.
+            self.switch.fetch_and(ON, Acquire);
+            let seen = self.due.load(Acquire);
+            let due = look();
+            // Where it is something else by now, a newer request's due stands.
+            let _ = self.due.compare_exchange(seen, due, AcqRel, Acquire);
+            if !self.is_knocked() {
+                return;
+            }
+        }
     }
 }

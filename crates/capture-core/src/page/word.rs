@@ -7,6 +7,7 @@ use std::sync::atomic::{self, AtomicU64, Ordering};
 pub trait Word {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
+    fn swap(&self, value: u64, order: Ordering) -> u64;
     fn fetch_or(&self, bits: u64, order: Ordering) -> u64;
     fn fetch_and(&self, bits: u64, order: Ordering) -> u64;
     fn compare_exchange(&self, old: u64, new: u64, order: Ordering, failure: Ordering) -> Result<u64, u64>;
@@ -25,6 +26,10 @@ impl Word for AtomicU64 {
     #[inline(always)]
     fn store(&self, value: u64, order: Ordering) {
         self.store(value, order);
+    }
+
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
     }
 
     fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
@@ -57,6 +62,10 @@ impl Word for loom::sync::atomic::AtomicU64 {
 
     fn store(&self, value: u64, order: Ordering) {
         self.store(value, order);
+    }
+
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
     }
 
     fn fetch_or(&self, bits: u64, order: Ordering) -> u64 {
