@@ -8,7 +8,8 @@
     tpcapture.step()                                            # a forward pass begins
 
 What is captured, where it goes and which ranks take part is said by the TPCAPTURE variables when the process starts,
-by `on()` and `capturing()`, or from outside by the command `tpcapture on`. Nothing raises into the model, unless TPCAPTURE_STRICT=1.
+by `on()` and `capturing()`, or from outside by the command `tpcapture on`. Nothing raises into the model, unless
+TPCAPTURE_STRICT=1.
 """
 
 from tpcapture import _host

@@ -221,7 +221,7 @@ pub fn switch_off_run(path: &Path, reason: &str) -> Option<String> {
 fn end_session(reason: &str) -> Option<String> {
     await_writer(
         |session| {
-            if !session.ledger.has_ended() && session.engine.is_none() {
+            if !session.ledger.has_ended() && session.engine.is_none() && session.n_fired == 0 {
                 notice(&format!(
                     "run {:?}: nothing was captured, no call of a tap met {:?} and its steps",
                     session.run,

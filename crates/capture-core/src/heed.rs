@@ -89,7 +89,7 @@ impl State {
             is_news |= self.begin_or_miss(at);
             is_news |= self.end_by_itself(at);
             self.set_switch();
-            self.due()
+            self.due(at)
         });
         if is_news {
             self.publish();
@@ -107,14 +107,13 @@ impl State {
     }
 
     /// The count of forward passes at which a step has to look again.
-    fn due(&self) -> u64 {
-        let first = self.waiting.as_ref().and_then(|waiting| waiting.order.first);
-        match first {
+    fn due(&self, at: At) -> u64 {
+        match self.waiting.as_ref().and_then(|waiting| waiting.order.first) {
             _ if self.is_active() => 0,
-            Some(0) => 0,
-            // One that was missed is not due any more.
-            Some(first) if first > page::steps() => first,
-            _ => u64::MAX,
+            // Only a step knows that it was missed: for others a step may have counted, and be about to look.
+            Some(first) if at == At::Step && page::steps() > first.max(1) => u64::MAX,
+            Some(first) => first,
+            None => u64::MAX,
         }
     }
 

@@ -5,8 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use capture_core::page::{Bell, Block, Word};
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 /// What both map: the words, and a block of eight bytes.
@@ -45,6 +45,13 @@ impl Page {
     }
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    Tap,
+    Step,
+    Writer,
+}
+
 /// A process: what it was asked last, where it began, and whether it was too late to.
 #[derive(Default)]
 struct Process {
@@ -55,8 +62,8 @@ struct Process {
 }
 
 impl Process {
-    /// As `heed` has it.
-    fn look(&mut self, page: &Page, is_step: bool) {
+    /// What of `heed` bears on it: a step begins or is too late, a tap is too late, a writer neither.
+    fn look(&mut self, page: &Page, at: At) {
         page.bell().heed(|| {
             if page.block().generation() != self.heeded {
                 let text = page.block().read().unwrap().unwrap();
@@ -66,11 +73,12 @@ impl Process {
             let n = page.steps.load(SeqCst);
             match self.first {
                 Some(first) if first > 0 && self.began.is_none() => {
-                    if is_step && n == first {
+                    if at == At::Step && n == first {
                         self.began = Some(n);
                     }
-                    self.late = self.began.is_none() && n >= first;
-                    if n < first { first } else { u64::MAX }
+                    self.late |= at != At::Writer && self.began.is_none() && n >= first;
+                    // Only a step knows that it was missed.
+                    if at != At::Step || n < first { first } else { u64::MAX }
                 }
                 _ => u64::MAX,
             }
@@ -79,13 +87,13 @@ impl Process {
 
     fn tap(&mut self, page: &Page) {
         if page.switch.load(std::sync::atomic::Ordering::Relaxed) != 0 {
-            self.look(page, false);
+            self.look(page, At::Tap);
         }
     }
 
     fn step(&mut self, page: &Page) {
         if page.bell().step() {
-            self.look(page, true);
+            self.look(page, At::Step);
         }
     }
 }
@@ -185,5 +193,35 @@ fn a_process_whose_count_is_below_the_step_begins_at_it() {
         }
         process.tap(&page);
         assert!(process.began == Some(2) || process.late, "it began, or says that it could not");
+    });
+}
+
+/// Its writer looks at the same time, finds the older request, and must not put off the step that the newer has said.
+#[test]
+fn a_look_at_an_older_request_does_not_put_off_the_step_of_a_newer() {
+    check(|| {
+        let page = Page::new(0);
+        let process = Arc::new(Mutex::new(Process::default()));
+        page.ask(0);
+        let writer = {
+            let (page, process) = (Arc::clone(&page), Arc::clone(&process));
+            thread::spawn(move || process.lock().unwrap().look(&page, At::Writer))
+        };
+        let model = {
+            let (page, process) = (Arc::clone(&page), Arc::clone(&process));
+            thread::spawn(move || {
+                if page.bell().step() {
+                    process.lock().unwrap().look(&page, At::Step);
+                }
+            })
+        };
+        page.ask(1);
+        <AtomicU64 as Word>::fence(SeqCst);
+        let below = page.steps.load(SeqCst) < 1;
+        writer.join().unwrap();
+        model.join().unwrap();
+        if below {
+            assert_eq!(process.lock().unwrap().began, Some(1));
+        }
     });
 }
