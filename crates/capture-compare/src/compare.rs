@@ -7,7 +7,7 @@ use crate::{
     align::Alignments,
     detail::Detail,
     diagnose::{Repeated, diagnose, misplaced},
-    exact::same_bits,
+    exact::{self, same_bits},
     gather::Fault,
     index::{Group, Index},
     judged::Judged,
@@ -23,7 +23,7 @@ use crate::{
     scale,
     steps::Steps,
     variants::variants,
-    verdict::{Verdict, decide},
+    verdict::Verdict,
     walk::{Decided, walk},
 };
 use serde::{Deserialize, Serialize};
@@ -169,8 +169,22 @@ impl<'r> Comparison<'r> {
             }
         };
         let reduced = self.reduced(opening.pair, [a, b]);
-        let variants = measured(&mut row, &opened, reduced.as_ref());
-        let floor = self.floor(opening.pair, a);
+        if opened.is_left_out(&self.sides, [a, b]) {
+            row.verdict = row.verdict.filter(|verdict| *verdict == Verdict::Missing);
+            row.padded = opened.tensors.iter().map(|t| t.padded).max().unwrap_or(0);
+            row.diagnoses
+                .push(Diagnosis::new(Kind::Seen, "nothing compared: all of it is left out as padding"));
+            return Outcome::Settled(Box::new(row));
+        }
+        let variants = measured(&mut row, &opened, reduced.as_ref(), self.options.stored);
+        let mut floor = None;
+        if variants.iter().any(|variant| !variant.measured.identical) {
+            let found = self.floor(opening.pair, a);
+            floor = found.as_ref().and_then(|found| found.as_ref().ok()).copied();
+            let unused = found.and_then(Result::err);
+            row.diagnoses
+                .extend(unused.map(|why| Diagnosis::new(Kind::Seen, format!("noise run not used: {why}"))));
+        }
         let partials = reduced.map(|reduced| reduced.partials);
         Outcome::Measured(Box::new(Measurement { row, variants, floor, partials }))
     }
@@ -190,8 +204,9 @@ impl<'r> Comparison<'r> {
         }))
     }
 
-    /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
-    fn floor(&self, pair: &Pair, reference: &Group) -> Option<f64> {
+    /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared; why it is not
+    /// used, where it differs from the reference as rounding does not.
+    fn floor(&self, pair: &Pair, reference: &Group) -> Option<Result<f64, String>> {
         let noise = self.noise.as_ref().filter(|_| pair.joined.iter().all(Option::is_none))?;
         let all = groups(noise, &pair.own(0), &pair.said[0], self.layouts);
         let own = all.iter().find(|g| g.at == reference.at).or(all.first())?;
@@ -203,10 +218,9 @@ impl<'r> Comparison<'r> {
         let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
         let [a, b] = &opened.tensors;
         if same_bits(a, b) {
-            return Some(0.0);
+            return Some(Ok(0.0));
         }
-        let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
-        decision.test.map(|_| decision.noise)
+        crate::verdict::measure(a, b, opened.precision).as_noise()
     }
 
     /// Decides all outcomes, one of each pair in the order of pairs. What could not be read comes as well.
@@ -269,7 +283,7 @@ impl<'r> Comparison<'r> {
 }
 
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.
-fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -> Vec<Judged> {
+fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>, stored: bool) -> Vec<Judged> {
     let [a, b] = &opened.tensors;
     let found = variants(&opened.tensors);
     row.diagnoses.extend(found.notes);
@@ -280,6 +294,9 @@ fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -
         if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
         {
             measured.bound = reduced.bound(a, b, float);
+        }
+        if stored && !measured.identical {
+            measured.cast = exact::is_cast(a, b);
         }
         judged
     };

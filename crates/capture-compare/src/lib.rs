@@ -41,6 +41,7 @@ pub mod exact;
 mod outliers;
 pub mod noise;
 pub mod payload;
+pub mod powers;
 pub mod verdict;
 pub mod detail;
 
@@ -50,6 +51,7 @@ pub mod infer;
 pub mod report;
 pub mod options;
 mod placing;
+mod absent;
 mod sections;
 mod taps;
 mod row_keys;

@@ -121,6 +121,12 @@ impl Catalogue {
         Some(Self { path, processes, entries, errors, files })
     }
 
+    /// The run directory, on the first machine that has it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The machines that have a record.
     #[must_use]
     pub fn nodes(&self, key: Key) -> &BTreeSet<usize> {
