@@ -33,7 +33,7 @@
 //!   tap more densely, or leave the identical taps out.
 //! - One element below 20 times the noise; one row or column below 4.5 times; a factor within the slope's floor; an
 //!   error without structure below 4 times the noise before. In fp8 a bias of 5 % is below one unit.
-//! - `E8M0` scales and other formats of few bits flip by whole powers of two in correct runs: dequantise first.
+//! - `E8M0` scales flip by whole powers of two in correct runs ([`crate::powers`]): dequantise first.
 
 use crate::{
     float::Float,

@@ -101,7 +101,10 @@ impl Walk {
     fn decide(&mut self, found: Measurement, options: Options<'_>) -> (Row, Option<usize>, Option<f64>) {
         let Measurement { mut row, variants, floor, partials, ruling, .. } = found;
         let float = variants.first().and_then(|variant| variant.measured.statistics.float);
-        let inherited = floor.or_else(|| self.inherited(&row, partials, float));
+        let inherited = match options.stored {
+            true => Some(0.0),
+            false => floor.or_else(|| self.inherited(&row, partials, float)),
+        };
         let severity = |d: &Decision| (d.verdict, d.test.as_ref().map_or(0.0, |t| t.severity));
         let mut worst: Option<(usize, Decision)> = None;
         let mut ranks = Vec::new();
@@ -111,11 +114,11 @@ impl Walk {
         let mut follows = false;
         for (i, variant) in variants.iter().enumerate() {
             let mut decision = variant.decide(inherited, options.fail_on_nan);
-            if let Some(float) = variant.measured.statistics.float
+            if let (Some(float), false) = (variant.measured.statistics.float, options.stored)
                 && decision.verdict < Verdict::Different
             {
                 let before = self.noise.entry(row.group.clone()).or_insert(0.0);
-                *before = before.max(decision.noise);
+                *before = before.max(variant.measured.inheritable(&decision));
                 // One of several replicas stands for the layer.
                 let grown = (i == 0).then(|| self.layers.growth(&row, decision.noise, float)).flatten();
                 if let (Some(severity), Verdict::Rounding, None) = (grown, decision.verdict, floor) {
