@@ -52,7 +52,7 @@ impl Extent {
             layer: draw(64, 256),
             few_rows: vec![draw(1, 256), draw(2, 256), draw(3, 256), draw(5, 64)],
             row_parallel: [row_parallel(4096), row_parallel(8192)],
-            models: 100,
+            models: 200,
             model: model::Size { layers: 32, tokens: 64, hidden: 256, heads: 8, inner: 768, vocabulary: 512 },
             ties: ties::Draw { seeds: 200, tokens: 64, inner: 512 },
         }

@@ -14,7 +14,7 @@ use crate::{
     judged::Judged,
     layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
-    options::{OneSided, Options},
+    options::{OneSided, Options, PairBy},
     outcome::{Measurement, Outcome},
     pairing::{Pair, groups, pairs},
     parted::Parted,
@@ -94,10 +94,24 @@ impl<'r> Comparison<'r> {
     /// Plans from the headers of the runs.
     #[must_use]
     pub fn new(reference: &'r Run, candidate: &'r Run, layouts: &'r Layouts, options: Options<'r>) -> Self {
-        let sides =
-            [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))];
-        let steps = Steps::new(sides.each_ref(), layouts, options.pair);
-        let mut pairs = pairs(&sides[0], &sides[1], layouts, &steps);
+        let steps = Self::steps([reference, candidate], layouts, options.pair);
+        Self::paired([reference, candidate], layouts, options, &steps)
+    }
+
+    /// Which steps of the runs belong together.
+    pub(crate) fn steps(runs: [&Run; 2], layouts: &Layouts, by: PairBy) -> Steps {
+        Steps::new(sides(runs, layouts).each_ref(), layouts, by)
+    }
+
+    /// The same as [`new`](Self::new) where the steps that belong together are known.
+    pub(crate) fn paired(
+        runs: [&'r Run; 2],
+        layouts: &'r Layouts,
+        options: Options<'r>,
+        steps: &Steps,
+    ) -> Self {
+        let sides = sides(runs, layouts);
+        let mut pairs = pairs(&sides[0], &sides[1], layouts, steps);
         let left_out = leave_out(&mut pairs, options.one_sided);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
         let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
@@ -209,6 +223,9 @@ impl<'r> Comparison<'r> {
         let reduced = self.reduced(opening.pair, [a, b]);
         let variants = measured(&mut row, &opened, reduced.as_ref());
         let floor = self.floor(opening.pair, a);
+        if let Some(error) = self.failure(opening.pair) {
+            return Outcome::Unreadable(error);
+        }
         let partials = reduced.map(|reduced| reduced.partials);
         let shape = opened.tensors[1].shape.clone();
         let choice = match parted {
@@ -225,6 +242,12 @@ impl<'r> Comparison<'r> {
         let [Judged { measured, .. }] = variants else { return None };
         let are_ids = measured.statistics.float.is_none() && measured.statistics.differs;
         are_ids.then(|| scores::choice(&self.pairs, pair, opened, |pair| self.opening(pair, None), row))?
+    }
+
+    /// What could not be read of a pair while it was looked at.
+    fn failure(&self, pair: &Pair) -> Option<FileError> {
+        let of = |(group, side): (&Option<Group>, &Index<'_>)| side.run.failure(&group.as_ref()?.entries);
+        pair.groups.iter().zip(&self.sides).find_map(of)
     }
 
     /// The partial sums that the tensors are made of, where they were captured.
@@ -255,11 +278,13 @@ impl<'r> Comparison<'r> {
         let opening = Opening { indices, pair, layouts, alignments, parted };
         let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
         let [a, b] = &opened.tensors;
-        if same_bits(a, b) {
-            return Some(0.0);
-        }
-        let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
-        decision.test.map(|_| decision.noise)
+        let floor = if same_bits(a, b) {
+            Some(0.0)
+        } else {
+            let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
+            decision.test.map(|_| decision.noise)
+        };
+        floor.filter(|_| noise.run.failure(&own.entries).is_none())
     }
 
     /// Decides all outcomes, one of each pair in the order of pairs. What could not be read comes as well.
@@ -275,7 +300,11 @@ impl<'r> Comparison<'r> {
         let own = self.pairs[decided.pair].own(1);
         let repeated = self.repeated.text(&self.sides[1], &own);
         explained.diagnoses.extend(repeated.map(|text| Diagnosis::new(Kind::SameBytes, text)));
-        explained
+        match self.failure(&self.pairs[decided.pair]) {
+            // It could be read before; where it cannot any more, the verdict stands without more words.
+            Some(_) => Explained::default(),
+            None => explained,
+        }
     }
 
     fn explain_difference(&self, decided: &Decided) -> Explained {
@@ -319,6 +348,11 @@ impl<'r> Comparison<'r> {
         let rows = decided.into_iter().map(|d| d.row).collect();
         Report { left_out: self.left_out, ..Report::new(runs.to_vec(), errors, rows) }
     }
+}
+
+/// Reference and candidate, the candidate's taps under the names that the reference has for them.
+fn sides<'r>([reference, candidate]: [&'r Run; 2], layouts: &Layouts) -> [Index<'r>; 2] {
+    [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))]
 }
 
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.

@@ -3,10 +3,12 @@
 //! The modules stand in reading order; each uses only those above it.
 
 mod source;
+mod data;
 mod segment;
 mod listing;
 pub mod run;
 mod vectors;
+mod aligned;
 pub mod float;
 pub mod decode;
 pub mod summary;
@@ -70,8 +72,8 @@ pub mod ties;
 pub mod walk;
 mod diagnose;
 pub mod compare;
-pub mod spread;
 mod alone;
+pub mod spread;
 
 pub use alone::check;
 pub use compare::{Comparison, compare};

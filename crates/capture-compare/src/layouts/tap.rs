@@ -29,7 +29,7 @@ pub struct TapLayout {
     /// The only side of a comparison that the table speaks of, where it has one.
     pub(super) side: Option<Side>,
     /// Whether it comes with the package.
-    pub(super) ready_made: bool,
+    pub(crate) ready_made: bool,
 }
 
 /// A side of a comparison.

@@ -201,6 +201,20 @@ fn parts_are_told_by_what_the_wildcards_stand_for() {
 }
 
 #[test]
+fn numbered_parts_are_counted_on() {
+    let text = "[[join]]\nof = [\"*.#.gate\", \"*.#.up\"]\ninto = \"*.both\"\ndim = 0\n";
+    let layouts = Layouts::parse(text).unwrap();
+    let [join] = layouts.joins() else { panic!("expected one join") };
+    assert_eq!((join.len(), join.stacked()), (2, Some(2)));
+    assert_eq!(join.part("mlp.0.up"), Some((1, vec!["mlp"])));
+    assert_eq!(join.part("layers.3.mlp.12.gate"), Some((24, vec!["layers.3.mlp"])));
+    assert_eq!(join.name(25, &["mlp"]), "mlp.12.up");
+    for other in ["mlp.x.up", "mlp.01.up", "mlp..up", "mlp.65536.up", "mlp.up"] {
+        assert_eq!(join.part(other), None, "{other}");
+    }
+}
+
+#[test]
 fn joins_and_alignments_that_cannot_be_are_refused() {
     let join = |of: &str, into: &str, dim: &str| format!("[[join]]\nof = {of}\ninto = {into}\ndim = {dim}\n");
     let good = join(r#"["*.q", "*.k"]"#, r#""*.qk""#, "1");
@@ -227,6 +241,21 @@ fn joins_and_alignments_that_cannot_be_are_refused() {
             "1",
             3,
             r#"into: expected a tap name, perhaps with * and ?, found "{a,b}""#,
+        ),
+        (r##"["*.#.q"]"##, r#""*.qk""#, "1", 4, "dim: expected 0, as # stacks along a dim in front, found 1"),
+        (
+            r##"["*.#.q", "*.k"]"##,
+            r#""*.qk""#,
+            "0",
+            2,
+            r#"of: expected one # in every part or in none, found 0 in "*.k""#,
+        ),
+        (
+            r##"["*.#.q"]"##,
+            r##""*.#.qk""##,
+            "0",
+            3,
+            r##"into: expected # in the parts only, found "*.#.qk""##,
         ),
         (r#"["a", "b"]"#, r#""""#, "1", 3, r#"into: expected a tap name, perhaps with * and ?, found """#),
         (
