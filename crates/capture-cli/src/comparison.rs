@@ -10,7 +10,7 @@ use crate::{
 use capture_compare::{
     Access, Entry, Layouts, LeftOut, OneSided, Options, PairBy, Report, Run, Verdict, check, compare,
     keep_parameters,
-    spread::{self, Cluster, Plan},
+    spread::{self, Cluster, Holds, Plan},
 };
 use capture_core::steps::Steps;
 use std::{
@@ -107,15 +107,19 @@ pub struct Compared {
 pub type Machines<'m> = Option<&'m dyn Cluster>;
 
 impl Comparison {
-    /// Opens the runs and the layouts file.
-    fn open(&self) -> Result<Opened<'_>, Error> {
-        let layouts = self
-            .layouts
-            .iter()
-            .try_fold(Layouts::default(), |all, path| Ok::<_, Error>(all.before(Layouts::read(path)?)))?;
+    /// What the layouts files say.
+    fn layouts(&self) -> Result<Layouts, Error> {
+        let read = |all: Layouts, path: &PathBuf| Ok::<_, Error>(all.before(Layouts::read(path)?));
+        let layouts = self.layouts.iter().try_fold(Layouts::default(), read)?;
         if self.pair == PairBy::Inputs && layouts.align().is_empty() {
             return Err(Error::NoAlignment);
         }
+        Ok(layouts)
+    }
+
+    /// Opens the runs and the layouts file.
+    fn open(&self) -> Result<Opened<'_>, Error> {
+        let layouts = self.layouts()?;
         let open = |path| Run::open(path, self.reading.access());
         let paths = std::iter::once(&self.run).chain(&self.run_b);
         let mut runs = paths.map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
@@ -154,15 +158,18 @@ impl Comparison {
     }
 
     fn spread(&self, cluster: &dyn Cluster, details: bool) -> Result<Compared, Error> {
-        let run_b = self.run_b.as_deref().ok_or(Error::RayNeedsTwoRuns)?;
-        if self.pair == PairBy::Inputs {
-            return Err(Error::RayNeedsNumberedSteps);
+        let layouts = self.layouts()?;
+        let paths = [Some(&self.run), self.run_b.as_ref(), self.noise.as_ref()];
+        let runs = paths.into_iter().flatten().map(|path| spread::open(cluster, path, Holds::Run));
+        let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
+        if let Some(path) = &self.checkpoint {
+            let checkpoint = spread::open(cluster, path, Holds::Checkpoint)?;
+            runs[0].keep_parameters(&checkpoint, &layouts);
+            runs.insert(0, checkpoint);
         }
-        let paths = [Some(self.run.as_path()), Some(run_b), self.noise.as_deref()];
-        let runs = paths.into_iter().flatten().map(|path| spread::open(cluster, path));
         let text = |path: &PathBuf| Ok((path.clone(), Layouts::text(path)?));
         let plan = Plan {
-            runs: runs.collect::<Result<_, _>>()?,
+            runs,
             layouts: self.layouts.iter().map(text).collect::<Result<_, Error>>()?,
             fail_on_nan: self.fail_on_nan,
             pair: self.pair,
@@ -170,9 +177,9 @@ impl Comparison {
             details,
             mmap: !self.reading.no_mmap,
         };
-        let layouts = plan.layouts()?;
         let report = spread::compare(cluster, &plan)?;
-        let runs = plan.runs[..2].iter().map(|run| run.open(None, Access::Unmapped, HashMap::new()));
+        // The noise run is none of those compared.
+        let runs = plan.runs.iter().take(2).map(|run| run.open(None, Access::Unmapped, HashMap::new()));
         self.compared(report, &layouts, runs.collect())
     }
 

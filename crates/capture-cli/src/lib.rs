@@ -74,12 +74,6 @@ pub enum Error {
     /// Nothing here speaks to a Ray cluster.
     #[error("expected the Python package's command for --engine ray: pip install 'tpcapture[ray]'")]
     NoRay,
-    /// One run across its ranks is not spread.
-    #[error("expected two runs with --engine ray, found one")]
-    RayNeedsTwoRuns,
-    /// Which steps belong together must be known before tensors are read.
-    #[error("expected --pair step or abs with --engine ray, found inputs")]
-    RayNeedsNumberedSteps,
     /// The page cannot be written.
     #[error("cannot write the page: {reason}: {}", path.display())]
     Write {

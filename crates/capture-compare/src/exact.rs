@@ -7,6 +7,7 @@ use crate::{
 };
 use capture_core::Dtype;
 use rayon::prelude::*;
+use std::borrow::Cow;
 
 /// Numbers compared at a time where they are computed or differ.
 const CHUNK: u64 = 1 << 16;
@@ -50,12 +51,17 @@ fn agree(reference: &Whole<'_>, candidate: &Whole<'_>, counted: Option<Dtype>) -
             };
             return chunks(from, to).all(equal).then_some(0);
         }
-        agree_between(&stretches(reference, from, to), &stretches(candidate, from, to), counted)
+        // What has to be read takes memory.
+        let step = if reference.is_held() && candidate.is_held() { TASK } else { CHUNK };
+        pieces(from, to, step).try_fold(0, |nan, (from, to)| {
+            let (a, b) = (stretches(reference, from, to), stretches(candidate, from, to));
+            Some(nan + agree_between(&a, &b, counted)?)
+        })
     })
 }
 
 /// The bytes of the numbers `from..to`, stretch by stretch.
-fn stretches<'w>(whole: &'w Whole<'_>, from: u64, to: u64) -> Vec<&'w [u8]> {
+fn stretches<'w>(whole: &'w Whole<'_>, from: u64, to: u64) -> Vec<Cow<'w, [u8]>> {
     let mut stretches = Vec::new();
     whole.runs(from, to, &mut |leaf, from, to| {
         if let Node::Part(part) = leaf {
@@ -66,8 +72,8 @@ fn stretches<'w>(whole: &'w Whole<'_>, from: u64, to: u64) -> Vec<&'w [u8]> {
 }
 
 /// The NaNs of two rows of stretches with the same bytes.
-fn agree_between(a: &[&[u8]], b: &[&[u8]], counted: Option<Dtype>) -> Option<u64> {
-    let (mut a, mut b) = (a.iter().copied(), b.iter().copied());
+fn agree_between(a: &[Cow<'_, [u8]>], b: &[Cow<'_, [u8]>], counted: Option<Dtype>) -> Option<u64> {
+    let (mut a, mut b) = (a.iter().map(AsRef::as_ref), b.iter().map(AsRef::as_ref));
     let (mut x, mut y): (&[u8], &[u8]) = (&[], &[]);
     let mut nan = 0;
     loop {
@@ -138,13 +144,12 @@ pub fn count_nan(whole: &Whole<'_>) -> u64 {
             });
             return Some(nan.sum());
         }
-        Some(
-            stretches(whole, from, to)
-                .into_iter()
-                .flat_map(|s| s.chunks(CACHED))
-                .map(|s| nans(dtype, s))
-                .sum(),
-        )
+        let step = if whole.is_held() { TASK } else { CHUNK };
+        let of = |(from, to)| {
+            let stretches = stretches(whole, from, to);
+            stretches.iter().flat_map(|s| s.chunks(CACHED)).map(|s| nans(dtype, s)).sum::<u64>()
+        };
+        Some(pieces(from, to, step).map(of).sum())
     });
     found.unwrap_or(0)
 }
@@ -198,7 +203,11 @@ fn tasks(len: u64, work: impl Fn(u64, u64) -> Option<u64> + Sync) -> Option<u64>
 }
 
 fn chunks(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
-    (from..to).step_by(CHUNK as usize).map(move |at| (at, (at + CHUNK).min(to)))
+    pieces(from, to, CHUNK)
+}
+
+fn pieces(from: u64, to: u64, step: u64) -> impl Iterator<Item = (u64, u64)> {
+    (from..to).step_by(step as usize).map(move |at| (at, (at + step).min(to)))
 }
 
 fn numbers(reference: &Whole<'_>, candidate: &Whole<'_>, from: u64, to: u64) -> [Vec<f64>; 2] {

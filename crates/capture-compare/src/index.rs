@@ -284,10 +284,12 @@ impl<'r> Index<'r> {
             return Err(format!("rows: expected tap {tap:?} in step {}, found none", firing.step));
         };
         let entry = &self.run.entries[e];
-        let bytes = self.run.bytes(entry).map_err(|e: FileError| format!("rows: {e}"))?;
         let mut number = [f64::NAN];
-        decode_into(entry.dtype, &bytes, &mut number);
-        if entry.numel() == 1 && number[0] >= 0.0 && number[0].fract() == 0.0 {
+        if entry.numel() == 1 {
+            let bytes = self.run.bytes(entry).map_err(|e: FileError| format!("rows: {e}"))?;
+            decode_into(entry.dtype, &bytes, &mut number);
+        }
+        if number[0] >= 0.0 && number[0].fract() == 0.0 {
             Ok(Some(number[0] as u64))
         } else {
             Err(format!(

@@ -149,6 +149,12 @@ impl Layouts {
         self.of(tap).map_or_else(Vec::new, |layout| layout.first_section_of(tap))
     }
 
+    /// The tap that holds the scores by which a tap's ids were chosen, where it is named.
+    #[must_use]
+    pub fn scores(&self, tap: &str) -> Option<String> {
+        self.of(tap)?.scores_of(tap)
+    }
+
     /// What every `[[tap]]` matches and every `[[join]]` joins that fits none of the taps, names as they are after
     /// renaming. What comes with the package speaks of more modules than a model has.
     #[must_use]

@@ -3,6 +3,7 @@
 //! The modules stand in reading order; each uses only those above it.
 
 mod source;
+mod data;
 mod segment;
 mod listing;
 pub mod run;
@@ -59,16 +60,20 @@ mod joining;
 mod pairing;
 mod align;
 mod running;
+mod choice;
+mod parted;
 mod reduction;
 mod opened;
+mod scores;
 mod variants;
 mod judged;
 pub mod outcome;
+pub mod ties;
 pub mod walk;
 mod diagnose;
 pub mod compare;
-pub mod spread;
 mod alone;
+pub mod spread;
 
 pub use alone::check;
 pub use compare::{Comparison, compare};

@@ -154,6 +154,12 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     Decision { verdict, test: worst, noise: noise.relative() }
 }
 
+/// Whether what is `DIFFERENT` is so in most rows, or in kind, and not in single rows that may follow a tie.
+pub(crate) fn differs_in_most_rows(measured: &Measured, inherited: Option<f64>) -> bool {
+    measured.statistics.class_change.is_some()
+        || measured.noise.as_ref().is_some_and(|noise| noise.exceeds_in_most_rows(inherited))
+}
+
 /// The parts of the candidate whose own errors exceed what the taps before allow. Where none does by itself, those
 /// whose largest error is at least half of the largest; all of `picked` where errors have no part, as in a sum.
 #[must_use]

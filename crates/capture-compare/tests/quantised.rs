@@ -132,7 +132,7 @@ mod block_fp8 {
     fn a_run_alone_is_checked_too() {
         let run = record("tp=4", &ranks([0.5, 0.5, 0.5, 3.0]));
         let report = check(&run.run, &layouts(LAYOUTS), Options::default());
-        let text = "replicas differ: the others hold what rank 2 does";
+        let text = "replicas differ: rank 3 does not hold what rank 2 does";
         expect(&row(&report, "q.scale"), Verdict::Different, &[3], &[text]);
     }
 

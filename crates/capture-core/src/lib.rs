@@ -3,6 +3,7 @@
 //! The modules stand in reading order; each uses only those above it.
 
 pub mod mesh;
+pub mod notation;
 pub mod placement;
 pub mod name;
 pub mod record;

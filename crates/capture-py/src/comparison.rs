@@ -45,7 +45,7 @@ impl Asked {
         let comparison = self.comparison()?;
         let compare = |cancelled: &AtomicBool| {
             let options = Options { details, cancelled: Some(cancelled), ..Options::default() };
-            Ok(make(&comparison.compare(Some(&Ray::default()), options, |_| ())?))
+            Ok(make(&comparison.compare(Some(&Ray::cancelled_by(cancelled)), options, |_| ())?))
         };
         interruptible(py, compare)?.map_err(|error| exception(&error))
     }
@@ -102,11 +102,9 @@ fn text(compared: &Compared) -> String {
 fn exception(error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::NotFound(_)
-        | Error::NoAlignment
-        | Error::RayNeedsTwoRuns
-        | Error::RayNeedsNumberedSteps
-        | Error::Layouts(LayoutsError::Line { .. }) => PyValueError::new_err(text),
+        Error::NotFound(_) | Error::NoAlignment | Error::Layouts(LayoutsError::Line { .. }) => {
+            PyValueError::new_err(text)
+        }
         _ => PyOSError::new_err(text),
     }
 }
