@@ -6,7 +6,6 @@
 
 use crate::source::{FileError, Source, file_error};
 use quick_cache::sync::Cache;
-use rayon::prelude::*;
 use std::{
     borrow::Cow,
     collections::BTreeMap,
@@ -17,8 +16,6 @@ use std::{
 /// Bytes of a piece. A tensor that is sharded over many ranks is read row by row from as many places, and the pieces
 /// around all of them have to be kept.
 const PIECE: u64 = 64 << 10;
-/// Bytes that are worth a task of their own, where they are mapped.
-const TASK: usize = 1 << 22;
 /// How many pieces of a run are kept: 64 MiB.
 const KEPT: usize = 1 << 10;
 
@@ -159,21 +156,6 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Becomes the other where both are mapped and equal: whoever asks again whether they are need not read them.
-    pub(crate) fn share(&mut self, other: &Self) {
-        if let (Self::Held(Cow::Borrowed(own)), Self::Held(Cow::Borrowed(bytes))) = (self, other)
-            && own.len() == bytes.len()
-            && own.par_chunks(TASK).zip(bytes.par_chunks(TASK)).all(|(own, bytes)| own == bytes)
-        {
-            *own = *bytes;
-        }
-    }
-
-    /// Whether both are the same memory.
-    fn is_shared(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Held(own), Self::Held(bytes)) if std::ptr::eq::<[u8]>(&**own, &**bytes))
-    }
-
     /// Whether they need not be read.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self, Self::Held(_))
@@ -195,9 +177,6 @@ impl<'a> Data<'a> {
 
 impl PartialEq for Data<'_> {
     fn eq(&self, other: &Self) -> bool {
-        if self.is_shared(other) {
-            return true;
-        }
         let mut pieces = if self.is_held() { other.pieces() } else { self.pieces() };
         self.len() == other.len() && pieces.all(|(from, to)| self.get(from, to) == other.get(from, to))
     }
@@ -212,21 +191,5 @@ impl<'a> From<Cow<'a, [u8]>> for Data<'a> {
 impl From<Vec<u8>> for Data<'_> {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Held(bytes.into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn equal_bytes_are_shared_and_others_kept() {
-        let (a, b, c) = ([1u8, 2, 3, 4], [1u8, 2, 3, 4], [1u8, 2, 3, 5]);
-        let [first, mut equal, mut other] = [&a, &b, &c].map(|x| Data::from(Cow::Borrowed(x.as_slice())));
-        assert!(!equal.is_shared(&first) && equal == first);
-        equal.share(&first);
-        other.share(&first);
-        assert!(equal.is_shared(&first) && equal == first);
-        assert_eq!((other.get(3, 4).as_ref(), other == first), ([5].as_slice(), false));
     }
 }

@@ -13,7 +13,11 @@ pub(crate) use self::{
 use self::view::View;
 use crate::{data::Data, decode::decode_into, float::Float};
 use capture_core::{Dtype, notation::LARGEST};
+use rayon::prelude::*;
 use std::{borrow::Cow, sync::Arc};
+
+/// Bytes that are worth a task of their own.
+const SHARED: usize = 1 << 22;
 
 /// One record's numbers. A complex tensor is one of real numbers with a last dimension of 2 more.
 #[derive(Debug, Clone)]
@@ -47,7 +51,8 @@ enum Numbers<'a> {
 impl PartialEq for Part<'_> {
     fn eq(&self, other: &Self) -> bool {
         let is = |part: &Self| (part.dtype, part.complex);
-        is(self) == is(other) && self.shape == other.shape && self.numbers == other.numbers
+        let alike = is(self) == is(other) && self.shape == other.shape;
+        alike && (self.shares(other) || self.numbers == other.numbers)
     }
 }
 
@@ -224,20 +229,36 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Reads from now on the bytes of another part, where its own are the same ([`Data::share`]).
-    pub(crate) fn share(&mut self, other: &Self) {
-        if let (Numbers::Stored { data: own, .. }, Numbers::Stored { data, .. }) =
-            (&mut self.numbers, &other.numbers)
-        {
-            own.share(data);
-        }
-    }
-
     /// Whether its numbers are in memory or mapped, and not read where they are looked at.
     pub(crate) fn is_held(&self) -> bool {
         match &self.numbers {
             Numbers::Stored { data, .. } => data.is_held(),
             _ => true,
+        }
+    }
+
+    /// Whether both read the same bytes of memory.
+    fn shares(&self, other: &Self) -> bool {
+        match (&self.numbers, &other.numbers) {
+            (
+                Numbers::Stored { dtype, data: Data::Held(bytes) },
+                Numbers::Stored { dtype: other, data: Data::Held(others) },
+            ) => dtype == other && std::ptr::eq::<[u8]>(&**bytes, &**others),
+            _ => false,
+        }
+    }
+
+    /// Reads from now on the mapped bytes of another part, where its own are the same: what looks again whether they are
+    /// need not read them.
+    pub(crate) fn share(&mut self, other: &Self) {
+        if let (
+            Numbers::Stored { data: Data::Held(Cow::Borrowed(own)), .. },
+            Numbers::Stored { data: Data::Held(Cow::Borrowed(bytes)), .. },
+        ) = (&mut self.numbers, &other.numbers)
+            && own.len() == bytes.len()
+            && own.par_chunks(SHARED).zip(bytes.par_chunks(SHARED)).all(|(own, bytes)| own == bytes)
+        {
+            *own = *bytes;
         }
     }
 
