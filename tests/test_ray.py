@@ -21,12 +21,15 @@ from safetensors.numpy import save_file
 
 import tpcapture
 
-# 24 tensors of a layer that ends in a sum, in bf16's precision, on one rank or cut over four. `fault` zeroes a row of
-# what rank 2 holds of the last layers.
+# 24 tensors of a layer that ends in a sum, in bf16's precision, on one rank or cut over four, and a router a step.
+# `fault` zeroes a row of what rank 2 holds of the last layers, `tie` makes the router choose otherwise for a token.
 MODEL = """
 import os, numpy as np, tpcapture
 
-rank, world, fault = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["FAULT"] == "1"
+rank, world, fault = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["FAULT"] == "fault"
+scores = np.arange(1, 9, dtype=np.float32)[:, None] * np.array([4, 2, 1, 0.5], np.float32)
+scores[3] = (4, 1, 1.0078125, 0.5) if os.environ["FAULT"] == "tie" else (4, 1.0078125, 1, 0.5)
+chosen = np.argsort(-scores)[:, :2].astype(np.int32)
 valid = tpcapture.tap("num_tokens", placement="R")
 for step in range(2):
     tpcapture.step()
@@ -41,6 +44,10 @@ for step in range(2):
             x[1] = 0
         tpcapture.capture(f"layers.{layer}.x", x[:, columns].copy(), placement="S(1)")
         tpcapture.capture(f"layers.{layer}.partial", part, placement="P")
+    tpcapture.capture("gate", scores, placement="R")
+    tpcapture.capture("topk_ids", chosen, placement="R")
+    experts = x[chosen[:, 1]] * np.arange(1, 9, dtype=np.float32)[:, None]
+    tpcapture.capture("experts", experts[:, columns].copy(), placement="S(1)")
     if step == 0:
         rows = columns[::-1] if fault and rank == 1 else columns
         tpcapture.capture("mlp.param.weight", weight[rows], placement="S(0)")
@@ -57,12 +64,12 @@ rows = "num_tokens"
 
 @pytest.fixture
 def split(rank: Launch, tmp_path: Path) -> dict[str, Path]:
-    """Runs `one`, `right` and `wrong` as a whole, and split over two directories by rank: odd ranks on node b."""
-    for run, world, fault in [("one", 1, 0), ("right", 4, 0), ("wrong", 4, 1)]:
+    """Runs `one`, `right`, `tied` and `wrong` as a whole, and split by rank over two directories: odd ranks on b."""
+    for run, world, fault in [("one", 1, ""), ("right", 4, ""), ("tied", 4, "tie"), ("wrong", 4, "fault")]:
         for r in range(world):
-            rank(MODEL, rank=r, world=world, run=run, TPCAPTURE="1", FAULT=str(fault))
+            rank(MODEL, rank=r, world=world, run=run, TPCAPTURE="1", FAULT=fault)
     whole = tmp_path / "runs"
-    for run in ("one", "right", "wrong"):
+    for run in ("one", "right", "tied", "wrong"):
         for file in sorted((whole / run).iterdir()):
             node = "b" if file.name.startswith(("rank1.", "rank3.")) else "a"
             (tmp_path / node / run).mkdir(parents=True, exist_ok=True)
@@ -111,14 +118,17 @@ def test_a_spread_comparison_reports_what_a_local_one_does(
     here.mkdir()
     (here / "$SCRATCH").symlink_to(split["whole"])
     (here / "layouts.toml").write_text(LAYOUTS)
-    for candidate, status in [("right", 0), ("wrong", 1)]:
+    for candidate, status in [("right", 0), ("tied", 1), ("wrong", 1)]:
         paths = ["$SCRATCH/one", f"$SCRATCH/{candidate}", "--layouts", "layouts.toml", "--json"]
         local = compare(paths, here, cluster)
         spread = compare([*paths, "--engine", "ray"], here, cluster)
         assert (local.returncode, local.stderr) == (status, "")
         assert (spread.returncode, spread.stdout) == (status, local.stdout), spread.stderr
         report = json.loads(local.stdout)
-        assert len(report["rows"]) == 31
+        assert len(report["rows"]) == 37
+        if candidate == "tied":
+            assert report["verdict"] == "SUSPECT"
+            assert [row["padded"] for row in report["rows"][13:16]] == [0, 0, 1]
         assert report["rows"][1]["padded"] == 1
     assert report["first_divergence"] == {"tap": "layers.4.x", "step": 1, "call": 0, "ranks": [2]}
 

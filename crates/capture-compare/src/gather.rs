@@ -79,6 +79,10 @@ pub(crate) fn gather<'r>(index: &Index<'r>, entries: &[usize]) -> Result<Gathere
         let (rows, headed) = (record.rows, record.full_rows.is_some());
         members.push(Member { part, mesh, rows, headed });
     }
+    // Whether ranks are replicas is asked several times, and answered by one look at their bytes.
+    if let Some((first, rest)) = members.split_first_mut() {
+        rest.iter_mut().for_each(|member| member.part.share(&first.part));
+    }
     Ok(Gathered { members, head_of })
 }
 

@@ -11,9 +11,17 @@ pub(crate) use self::{
 };
 
 use self::view::View;
-use crate::{data::Data, decode::decode_into, float::Float};
+use crate::{
+    data::Data,
+    decode::{decode_into, integer},
+    float::Float,
+};
 use capture_core::{Dtype, notation::LARGEST};
+use rayon::prelude::*;
 use std::{borrow::Cow, sync::Arc};
+
+/// Bytes that are worth a task of their own.
+const SHARED: usize = 1 << 22;
 
 /// One record's numbers. A complex tensor is one of real numbers with a last dimension of 2 more.
 #[derive(Debug, Clone)]
@@ -47,7 +55,8 @@ enum Numbers<'a> {
 impl PartialEq for Part<'_> {
     fn eq(&self, other: &Self) -> bool {
         let is = |part: &Self| (part.dtype, part.complex);
-        is(self) == is(other) && self.shape == other.shape && self.numbers == other.numbers
+        let alike = is(self) == is(other) && self.shape == other.shape;
+        alike && (self.shares(other) || self.numbers == other.numbers)
     }
 }
 
@@ -232,6 +241,31 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// Whether both read the same bytes of memory.
+    fn shares(&self, other: &Self) -> bool {
+        match (&self.numbers, &other.numbers) {
+            (
+                Numbers::Stored { dtype, data: Data::Held(bytes) },
+                Numbers::Stored { dtype: other, data: Data::Held(others) },
+            ) => dtype == other && std::ptr::eq::<[u8]>(&**bytes, &**others),
+            _ => false,
+        }
+    }
+
+    /// Reads from now on the mapped bytes of another part, where its own are the same: what looks again whether they are
+    /// need not read them.
+    pub(crate) fn share(&mut self, other: &Self) {
+        if let (
+            Numbers::Stored { data: Data::Held(Cow::Borrowed(own)), .. },
+            Numbers::Stored { data: Data::Held(Cow::Borrowed(bytes)), .. },
+        ) = (&mut self.numbers, &other.numbers)
+            && own.len() == bytes.len()
+            && own.par_chunks(SHARED).zip(bytes.par_chunks(SHARED)).all(|(own, bytes)| own == bytes)
+        {
+            *own = *bytes;
+        }
+    }
+
     /// How many numbers there are.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -281,6 +315,19 @@ impl<'a> Part<'a> {
             Numbers::Scaled(scaled) => scaled.read(from, out),
             Numbers::View(view) => view.read(from, out),
         }
+    }
+
+    /// Whether the numbers are integers or booleans that are stored one by one.
+    pub(crate) fn has_integers(&self) -> bool {
+        self.is_stored() && self.float().is_none()
+    }
+
+    /// Adds to `out` the integers from `from` on, as many as it holds, without rounding.
+    pub(crate) fn add_integers(&self, from: u64, out: &mut [i128]) {
+        let bytes = self.bytes(from, from + out.len() as u64);
+        out.iter_mut()
+            .zip(bytes.chunks_exact(self.item()))
+            .for_each(|(sum, b)| *sum += integer(self.dtype, b));
     }
 
     /// For each number the smallest step of its quantisation, in its own roundings; zero where it is not quantised.

@@ -10,7 +10,7 @@ pub use task::{fetch, list, work};
 
 use crate::{
     alone::{Checking, Found},
-    compare::Comparison,
+    compare::{Comparison, take_in},
     layouts::{Layouts, LayoutsError},
     options::{OneSided, Options, PairBy},
     outcome::Outcome,
@@ -74,6 +74,8 @@ pub struct Plan {
     pub pair: PairBy,
     /// See [`Options`].
     pub one_sided: OneSided,
+    /// See [`Options`].
+    pub stored: bool,
     /// See [`Options`].
     pub details: bool,
     /// Whether files are mapped.
@@ -151,7 +153,11 @@ pub fn compare(cluster: &dyn Cluster, plan: &Plan) -> Result<Report, SpreadError
     let records = |pair| comparison.records(pair).collect();
     let spread = Spread { cluster, plan, records: &records };
     let pairs = spread.batches((0..comparison.len()).collect(), |pair| *pair);
-    let outcomes: Vec<Outcome> = spread.all(pairs, Items::Measure)?;
+    let mut outcomes: Vec<Outcome> = spread.all(pairs, Items::Measure)?;
+    let again = comparison.rule(&mut outcomes);
+    let batches = spread.batches(again.clone(), |again| again.pair);
+    let found = spread.all(batches, Items::MeasureAgain)?;
+    take_in(&mut outcomes, &again, found);
     let (mut decided, errors) = comparison.walk(outcomes);
     let to_explain = spread.batches(decided.clone(), |decided| decided.pair);
     let explained = spread.all(to_explain, Items::Explain)?;
@@ -227,8 +233,8 @@ impl Plan {
     }
 
     fn options<'r>(&self, runs: &'r [Run]) -> Options<'r> {
-        let Self { fail_on_nan, pair, one_sided, details, .. } = *self;
-        Options { fail_on_nan, pair, one_sided, details, noise: runs.get(2), ..Options::default() }
+        let Self { fail_on_nan, pair, one_sided, stored, details, .. } = *self;
+        Options { fail_on_nan, pair, one_sided, stored, details, noise: runs.get(2), ..Options::default() }
     }
 }
 

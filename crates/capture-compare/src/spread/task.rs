@@ -4,6 +4,7 @@ use super::{Holds, Place, Shared, SpreadError, from_bytes, to_bytes};
 use crate::{
     alone::Checking,
     run::{Access, Catalogue, Entry, FileError, Key, OpenError, Run},
+    ties::Again,
     walk::Decided,
 };
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ use std::{collections::HashMap, path::Path};
 pub(super) enum Items {
     /// Measure these pairs.
     Measure(Vec<usize>),
+    /// Measure pairs without the rows that parted.
+    MeasureAgain(Vec<Again>),
     /// Explain these rows.
     Explain(Vec<Decided>),
     /// Look at these groups of a run alone.
@@ -88,6 +91,10 @@ pub fn work(shared: &[u8], node: usize, items: &[u8], fetched: &[Vec<u8>]) -> Re
         Items::Measure(pairs) => {
             let comparison = shared.comparison(&runs, &layouts);
             done(&runs, &pairs, |pair| comparison.measure(*pair))
+        }
+        Items::MeasureAgain(pairs) => {
+            let comparison = shared.comparison(&runs, &layouts);
+            done(&runs, &pairs, |again| comparison.measure_again(again))
         }
         Items::Explain(rows) => {
             let comparison = shared.comparison(&runs, &layouts);
