@@ -7,6 +7,7 @@ mod segment;
 mod listing;
 pub mod run;
 mod vectors;
+mod aligned;
 pub mod float;
 pub mod decode;
 pub mod summary;

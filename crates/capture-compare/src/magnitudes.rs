@@ -2,7 +2,7 @@
 
 use crate::{
     float::Float,
-    real::{Line, Real, add, largest, total},
+    real::{Line, Real, largest, total},
     vectors::{LANES, Loop},
 };
 use std::ops::BitOr;
@@ -132,13 +132,17 @@ impl<T: Real> Loop for Shares<'_, T> {
         let spans = self.r.chunks(SPAN).zip(self.c.chunks(SPAN)).zip(self.columns.chunks_mut(SPAN));
         for ((r, c), columns) in spans {
             let scale = self.scale;
-            for (column, r) in columns.iter_mut().zip(r) {
-                *column = *column + (*r * scale).abs();
-            }
             let [mut rr, mut re, mut ee] = [[T::default(); LANES]; 3];
-            add(&mut rr, r, r, |r, _| (r * scale) * (r * scale));
-            add(&mut re, r, c, |r, c| (r * scale) * ((c - r) * scale));
-            add(&mut ee, r, c, |r, c| ((c - r) * scale) * ((c - r) * scale));
+            let numbers = r.as_chunks::<LANES>().0.iter().zip(c.as_chunks::<LANES>().0);
+            for ((r, c), columns) in numbers.zip(columns.as_chunks_mut::<LANES>().0) {
+                for i in 0..LANES {
+                    let (r, e) = (r[i] * scale, (c[i] - r[i]) * scale);
+                    columns[i] = columns[i] + r.abs();
+                    rr[i] = r.times(r, rr[i]);
+                    re[i] = r.times(e, re[i]);
+                    ee[i] = e.times(e, ee[i]);
+                }
+            }
             found.rr += total(&rr);
             found.re += total(&re);
             found.ee += total(&ee);

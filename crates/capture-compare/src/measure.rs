@@ -46,7 +46,8 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
         s.rel_l2 = Some(0.0);
     }
     if s.differs {
-        let units = Units { scales: &scales, float, clip: f64::INFINITY, chunk: chunk(part.dtype) };
+        let (clip, least) = (f64::INFINITY, [0.0; 3]);
+        let units = Units { scales: &scales, float, clip, least, chunk: chunk(part.dtype) };
         units.write(&pair, &grid, &mut s);
     }
     s

@@ -66,7 +66,6 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>) -> Option<Codes> {
 #[must_use]
 pub fn same_codes(reference: &Whole<'_>, candidate: &Whole<'_>) -> bool {
     match (reference.codes(), candidate.codes()) {
-        _ if reference.is_alike(candidate) => true,
         (Some(a), Some(b)) => same_bits(&a, &b),
         _ => true,
     }

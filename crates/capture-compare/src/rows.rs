@@ -1,6 +1,7 @@
 //! Two tensors, read a row of each at a time, in strips of rows that threads share.
 
 use crate::{
+    aligned::Aligned,
     decode::{decode_into, fits_f32},
     real::Real,
     vectors::LANES,
@@ -79,8 +80,8 @@ pub(crate) struct Pair<'w, 'a> {
 
 /// One row of both, and zeros up to the next whole vector.
 pub(crate) struct Row<T> {
-    pub(crate) r: Vec<T>,
-    pub(crate) c: Vec<T>,
+    pub(crate) r: Aligned<T>,
+    pub(crate) c: Aligned<T>,
     /// Σ|p| of both; empty where neither is computed.
     pub(crate) p: Vec<T>,
     /// How many numbers of the candidate's row come from which part, in order; `None` for a sum.
@@ -89,7 +90,7 @@ pub(crate) struct Row<T> {
 
 impl<T: Real> Row<T> {
     pub(crate) fn new(grid: &Grid) -> Self {
-        let row = || vec![T::default(); grid.vectors() * LANES];
+        let row = || Aligned::new(grid.vectors() * LANES);
         Self { r: row(), c: row(), p: Vec::new(), runs: Vec::new() }
     }
 

@@ -1,6 +1,7 @@
 //! The first pass over two tensors: the classes of their numbers, and the reference's scale by row and column.
 
 use crate::{
+    aligned::Aligned,
     magnitudes::{Look, Looks, RowScale, Shares, Squares},
     real::{Line, Real},
     repeats,
@@ -206,14 +207,14 @@ struct Strip<'p, 'w, 'a> {
     line: &'p Line,
     narrow: Row<f32>,
     /// Σ|r|/mean of the last rows.
-    shares: Vec<f32>,
+    shares: Aligned<f32>,
     pending: usize,
     found: Found,
 }
 
 impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     fn new(pair: &'p Pair<'w, 'a>, grid: &'p Grid, line: &'p Line) -> Self {
-        let (narrow, shares) = (Row::new(grid), vec![0.0; grid.vectors() * LANES]);
+        let (narrow, shares) = (Row::new(grid), Aligned::new(grid.vectors() * LANES));
         Self { pair, grid, line, narrow, shares, pending: 0, found: Found::new(grid, pair) }
     }
 
@@ -281,7 +282,7 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     /// Gathers what was added up in f32.
     fn gather(&mut self) {
         self.pending = 0;
-        for (sum, x) in self.found.columns.shares.iter_mut().zip(&mut self.shares) {
+        for (sum, x) in self.found.columns.shares.iter_mut().zip(self.shares.iter_mut()) {
             *sum += f64::from(std::mem::take(x));
         }
     }

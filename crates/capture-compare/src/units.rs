@@ -1,6 +1,7 @@
 //! The second pass over two tensors: their errors in rounding units, by element, row, column, block and part.
 
 use crate::{
+    aligned::Aligned,
     errors::{BLOCK, Columns, Errors, Found, Means, Scale, Stretch},
     float::Float,
     largest::{Add, Largest},
@@ -25,6 +26,8 @@ pub(crate) struct Units<'s> {
     pub(crate) float: Float,
     /// Where |q| is clipped before column means are taken.
     pub(crate) clip: f64,
+    /// What is not among the largest |q|, |v| and means of chunks, as a sample of the rows has so many that are larger.
+    pub(crate) least: [f64; 3],
     /// Numbers of the candidate in 16 bytes.
     pub(crate) chunk: usize,
 }
@@ -59,8 +62,10 @@ impl Units<'_> {
             let n = counted.len().min(SAMPLE);
             let sample: Vec<u32> = (0..n).map(|i| counted[i * counted.len() / n]).collect();
             let counts = self.counts(pair, grid, &sample);
-            let noise = self.measure(pair, grid, &sample).noise(&counts, s.pieces.as_ref());
-            self.clip = 4.0 * noise.max(0.5);
+            let mut found = self.measure(pair, grid, &sample);
+            self.clip = 4.0 * found.noise(&counts, s.pieces.as_ref()).max(0.5);
+            self.least =
+                [&mut found.elements, &mut found.near_elements, &mut found.chunks].map(Largest::least);
         }
         let mut all = self.measure(pair, grid, &counted);
         if pair.candidate.parts.len() > 1 {
@@ -97,14 +102,15 @@ impl Units<'_> {
             strip.gather();
             strip.sums
         });
-        let mut all = Sums::new(pair, grid);
+        let mut all = Sums::new(self, pair, grid);
         strips.into_iter().for_each(|sums| all.merge(sums));
         all
     }
 }
 
 impl Sums {
-    fn new(pair: &Pair<'_, '_>, grid: &Grid) -> Self {
+    fn new(units: &Units<'_>, pair: &Pair<'_, '_>, grid: &Grid) -> Self {
+        let [elements, near_elements, chunks] = units.least.map(Largest::from);
         Self {
             rows: Vec::new(),
             near: Vec::new(),
@@ -112,10 +118,10 @@ impl Sums {
             blocks: Vec::new(),
             columns: Columns::new(grid.vectors() * LANES),
             squares: [0.0; 2],
-            elements: Largest::default(),
-            near_elements: Largest::default(),
+            elements,
+            near_elements,
             near_largest: 0.0,
-            chunks: Largest::default(),
+            chunks,
             largest: (0.0, 0),
             parts: vec![[0.0; 2]; pair.candidate.parts.len()],
         }
@@ -245,18 +251,18 @@ struct Strip<'p, 'w, 'a> {
 struct Buffers<T> {
     row: Row<T>,
     /// ĉ.
-    columns: Vec<T>,
-    q: Vec<T>,
-    v: Vec<T>,
+    columns: Aligned<T>,
+    q: Aligned<T>,
+    v: Aligned<T>,
     blocks: Vec<[T; 2]>,
 }
 
 impl<T: Real> Buffers<T> {
     fn new(units: &Units<'_>, grid: &Grid) -> Self {
-        let numbers = || vec![T::default(); grid.vectors() * LANES];
+        let numbers = || Aligned::new(grid.vectors() * LANES);
         Self {
             row: Row::new(grid),
-            columns: units.scales.columns.iter().map(|c| T::of(*c)).collect(),
+            columns: Aligned::of(units.scales.columns.iter().map(|c| T::of(*c))),
             q: numbers(),
             v: numbers(),
             blocks: vec![[T::default(); 2]; grid.width.div_ceil(BLOCK)],
@@ -267,7 +273,7 @@ impl<T: Real> Buffers<T> {
 impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     fn new(units: &'p Units<'p>, pair: &'p Pair<'w, 'a>, grid: &'p Grid) -> Self {
         let columns = Columns::new(grid.vectors() * LANES);
-        let (narrow, sums) = (Buffers::new(units, grid), Sums::new(pair, grid));
+        let (narrow, sums) = (Buffers::new(units, grid), Sums::new(units, pair, grid));
         let is_narrow = pair.is_narrow && units.scales.columns.iter().all(|c| *c < 2f64.powi(20));
         Self { units, pair, grid, is_narrow, narrow, columns, pending: 0, sums }
     }

@@ -10,10 +10,12 @@ use crate::{
     noise::is_nothing,
     options::Options,
     outcome::{Measurement, Outcome},
+    reduction::is_partial,
     report::Row,
     run::FileError,
     verdict::{Decision, Test, Verdict},
 };
+use capture_core::Placements;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
@@ -120,7 +122,8 @@ impl Walk {
     /// The noise before a row: of a result that stands beside its partial sums, that before those, as far as it is none.
     fn inherited(&mut self, row: &Row, partials: Option<String>, float: Option<Float>) -> Option<f64> {
         let now = self.noise.get(&row.group).copied();
-        if row.placement.as_deref().is_some_and(|placement| placement.contains('P')) {
+        let placement = row.placement.as_deref().and_then(|text| text.parse::<Placements>().ok());
+        if placement.is_some_and(|placement| is_partial(&placement)) {
             self.before_partials.insert((row.group.clone(), row.tap.clone()), now);
         }
         let before = partials.and_then(|tap| *self.before_partials.get(&(row.group.clone(), tap))?);
