@@ -490,6 +490,29 @@ fn noise_carries_over_from_tap_to_tap() {
     }
 }
 
+/// Numbers in fp32 that were made of bf16 differ by what bf16 rounds, whether or not a tap shows where. A fault larger
+/// than that is found, and so is one of fp32 where nothing before was coarser.
+#[test]
+fn what_is_stored_wider_than_a_tap_before_may_be_off_by_its_rounding() {
+    let mut state = 5u32;
+    let mut random = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    let input: Vec<f32> = (0..1024).map(|_| random()).collect();
+    let numbers: Vec<f32> = (0..1024).map(|_| random()).collect();
+    let mut off = |by: f32| -> Vec<f32> { numbers.iter().map(|x| x + x * by * random()).collect() };
+    let tap = |numbers: &[f32]| Tensor::f32(0, "router", &[16, 64], numbers);
+    for (before, by, verdict) in [
+        (Tensor::bf16(0, "in", &[16, 64], &input), 1.0 / 256.0, Verdict::Rounding),
+        (Tensor::bf16(0, "in", &[16, 64], &input), 1.0 / 16.0, Verdict::Different),
+        (Tensor::f32(0, "in", &[16, 64], &input), 1.0 / 256.0, Verdict::Different),
+    ] {
+        let found = rows(&[before.clone(), tap(&numbers)], "tp=1", &[before, tap(&off(by))]);
+        assert_eq!(found[1].verdict, Some(verdict), "{found:#?}");
+    }
+}
+
 /// bf16 sums of a sum over ranks in another order are rounding, and a P tap knows its terms.
 #[test]
 fn another_reduction_order_is_rounding() {
