@@ -36,7 +36,8 @@ impl<'s, 'r> Sums<'s, 'r> {
         if replicas.any(|replica| replica.shape != sum.shape) {
             return None;
         }
-        let hold = |class: &'s Vec<Whole<'r>>| (class.as_slice(), running(&[&terms], sum, &class[0], float));
+        let hold =
+            |class: &'s Vec<Whole<'r>>| (class.as_slice(), running(&[&terms], sum, &class[0], float, None));
         let found = classes.iter().map(hold).collect();
         let sums = Self { tap, sum, terms, found };
         sums.are_related().then_some(sums)
