@@ -264,3 +264,65 @@ fn of_a_sum_any_rank_may_be_the_one() {
     let headline = "DIFFERENT, first at ids, step 1, ranks 0-1 (a sum: any of them)\n";
     assert!(done.stdout.starts_with(headline), "{}", done.stdout);
 }
+
+/// Under whatever name, it would allow for what is wrong with the run itself.
+#[test]
+fn a_noise_run_is_none_of_those_compared() {
+    let sample = Sample::new();
+    let run = sample.run();
+    let (candidate, link) = (copy(&sample, "candidate"), sample.dir.path().join("link"));
+    std::os::unix::fs::symlink(&candidate, &link).unwrap();
+    for (noise, name) in [(&run, "reference"), (&candidate, "candidate"), (&link, "candidate")] {
+        let asked = ["compare".as_ref(), run.as_os_str(), candidate.as_os_str()];
+        let done = tpcapture(asked.into_iter().chain(["--noise".as_ref(), noise.as_os_str()]));
+        let text =
+            format!("tpcapture: --noise: expected another run of the reference, found the {name} itself: ");
+        assert!(done.stderr.starts_with(&text), "{}", done.stderr);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""));
+    }
+    let other = copy(&sample, "other");
+    let asked = ["compare".as_ref(), run.as_os_str(), candidate.as_os_str()];
+    assert_eq!(tpcapture(asked.into_iter().chain(["--noise".as_ref(), other.as_os_str()])).status, 0);
+}
+
+#[test]
+fn one_directory_twice_is_said_and_no_step_is_no_answer() {
+    let sample = Sample::new();
+    let run = sample.run();
+    let done = tpcapture(["compare".as_ref(), run.as_os_str(), run.as_os_str()]);
+    let text = format!("tpcapture: both runs are one directory, read twice: {}\n", run.display());
+    assert_eq!((done.status, done.stderr), (0, text));
+    let done = sample.command("compare", &["--step", ""]);
+    assert_eq!(done.status, 2);
+    assert!(done.stderr.contains("expected steps such as 10"), "{}", done.stderr);
+}
+
+/// A device without an end, and names that steer the terminal.
+#[test]
+fn what_is_hostile_is_neither_read_nor_printed() {
+    let sample = Sample::new();
+    let done = sample.command("compare", &["--layouts", "/dev/zero"]);
+    assert_eq!(done.status, 2);
+    assert!(
+        done.stderr.contains("expected at most 100000000 bytes, found more: /dev/zero"),
+        "{}",
+        done.stderr
+    );
+    let layouts = sample.dir.path().join("layouts.toml");
+    fs::write(&layouts, "[[tap]]\nmatch = \"a\"\n\"\\u001b[31m\" = 1\n").unwrap();
+    let done = sample.command("compare", &["--layouts", layouts.to_str().unwrap()]);
+    assert_eq!(done.status, 2);
+    assert!(!done.stderr.contains('\u{1b}'), "{}", done.stderr);
+    let done = sample.command("compare", &["--layouts", "/none/\u{1b}[31m\u{202e}"]);
+    assert!(done.stderr.ends_with("/none/\\u{1b}[31m\\u{202e}\n"), "{}", done.stderr);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_stands_beside_the_verdict() {
+    let sample = Sample::new();
+    let torn = copy(&sample, "torn");
+    fs::write(sealed(&torn), b"torn").unwrap();
+    let done = tpcapture(["compare".as_ref(), sample.run().as_os_str(), torn.as_os_str()]);
+    let second = done.stdout.lines().find(|line| line.starts_with("not all could be read: 1 file, "));
+    assert!(second.is_some(), "{}", done.stdout);
+}
