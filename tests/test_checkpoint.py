@@ -12,7 +12,7 @@ from checkpoint import make_weights
 from config import Config
 from conftest import Launch, clean_env
 from demo import HERE, TPCAPTURE
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_torch
 
 import tpcapture
@@ -147,3 +147,65 @@ def test_files_that_cannot_be_read_are_listed_and_the_rest_is_compared(rank: Lau
         tpcapture.compare(run, checkpoint=tmp_path / "none")
     with pytest.raises(ValueError, match="found both"):
         tpcapture.compare(run, run, checkpoint=folder)
+
+
+def experts(rank: Launch, tmp_path: Path, wrong: str = "") -> tuple[Path, Path]:
+    """A checkpoint of four experts one by one, and two ranks with their columns of all of them in one tensor."""
+    rng = np.random.default_rng(3)
+    gate, up = rng.standard_normal((2, 4, 6, 8)).astype(np.float32)
+    down = rng.standard_normal((4, 8, 6)).astype(np.float32)
+    single = {"gate_proj": gate, "up_proj": up, "down_proj": down}
+    one_by_one = {
+        f"mlp.experts.{i}.{name}.weight": weights[i] for name, weights in single.items() for i in range(4)
+    }
+    path = tmp_path / "checkpoint.safetensors"
+    save_file(one_by_one, path)
+    np.savez(tmp_path / "single.npz", **single)
+    code = f"""
+import os, numpy as np, tpcapture
+single = np.load({str(tmp_path / "single.npz")!r})
+r = int(os.environ["RANK"])
+gate, up, down = single["gate_proj"], single["up_proj"], single["down_proj"]
+mine = slice(3 * r, 3 * r + 3)
+w13, w2 = np.concatenate([gate[:, mine], up[:, mine]], 1), np.ascontiguousarray(down[:, :, mine])
+{wrong}
+tpcapture.capture("mlp.experts.routed_experts.param.w13_weight", w13)
+tpcapture.capture("mlp.experts.routed_experts.param.w2_weight", w2)
+"""
+    for r in range(2):
+        done = rank(code, rank=r, world=2, TPCAPTURE="1")
+    return path, done.run_dir
+
+
+def test_experts_of_a_checkpoint_are_stacked(rank: Launch, tmp_path: Path) -> None:
+    said = compare("--json", "--layouts", "vllm", "--checkpoint", *experts(rank, tmp_path))
+    assert (said.returncode, said.stderr) == (0, "")
+    rows = {row["tap"].rpartition(".")[2]: row for row in json.loads(said.stdout)["rows"]}
+    assert {tap: (row["verdict"], row["placement"]) for tap, row in rows.items()} == {
+        "w13_weight": ("IDENTICAL", "S(1, sections=2)"),
+        "w2_weight": ("IDENTICAL", "S(2)"),
+    }
+    down = ", ".join(f"mlp.experts.{i}.down_proj.weight S(1)" for i in range(4))
+    texts = [found["text"] for found in rows["w2_weight"]["diagnoses"]]
+    assert texts == [f"reference: 4 stacked, each joined along dim 0 of {down}"]
+
+
+def test_an_expert_of_another_is_found(rank: Launch, tmp_path: Path) -> None:
+    wrong = "if r == 1: w13[2] = w13[3]"
+    said = compare("--json", "--layouts", "vllm", "--checkpoint", *experts(rank, tmp_path, wrong))
+    [differs] = [row for row in json.loads(said.stdout)["rows"] if row["verdict"] == "DIFFERENT"]
+    assert (differs["tap"], differs["ranks"]) == ("mlp.experts.routed_experts.w13_weight", [1])
+    # Expert 2, rows of the second half of gate.
+    assert differs["worst"]["index"][0] == 2
+    assert said.returncode == 1
+
+
+def test_an_expert_that_the_checkpoint_lacks_is_named(rank: Launch, tmp_path: Path) -> None:
+    path, run = experts(rank, tmp_path)
+    weights = load_file(path)
+    del weights["mlp.experts.1.up_proj.weight"]
+    save_file(weights, path)
+    said = compare("--json", "--layouts", "vllm", "--checkpoint", path, run)
+    [missing] = [row for row in json.loads(said.stdout)["rows"] if row["verdict"] != "IDENTICAL"]
+    assert missing["verdict"] == "MISSING"
+    assert "mlp.experts.1.up_proj.weight" in missing["diagnoses"][0]["text"]

@@ -4,24 +4,32 @@ one, byte for byte."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import ray
 from conftest import Launch, clean_env
+from safetensors.numpy import save_file
 
 import tpcapture
 
-# 24 tensors of a layer that ends in a sum, in bf16's precision, on one rank or cut over four. `fault` zeroes a row of
-# what rank 2 holds of the last layers.
+# 24 tensors of a layer that ends in a sum, in bf16's precision, on one rank or cut over four, and a router a step.
+# `fault` zeroes a row of what rank 2 holds of the last layers, `tie` makes the router choose otherwise for a token.
 MODEL = """
 import os, numpy as np, tpcapture
 
-rank, world, fault = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["FAULT"] == "1"
+rank, world, fault = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["FAULT"] == "fault"
+scores = np.arange(1, 9, dtype=np.float32)[:, None] * np.array([4, 2, 1, 0.5], np.float32)
+scores[3] = (4, 1, 1.0078125, 0.5) if os.environ["FAULT"] == "tie" else (4, 1.0078125, 1, 0.5)
+chosen = np.argsort(-scores)[:, :2].astype(np.int32)
 valid = tpcapture.tap("num_tokens", placement="R")
 for step in range(2):
     tpcapture.step()
@@ -36,6 +44,15 @@ for step in range(2):
             x[1] = 0
         tpcapture.capture(f"layers.{layer}.x", x[:, columns].copy(), placement="S(1)")
         tpcapture.capture(f"layers.{layer}.partial", part, placement="P")
+    tpcapture.capture("gate", scores, placement="R")
+    tpcapture.capture("topk_ids", chosen, placement="R")
+    experts = x[chosen[:, 1]] * np.arange(1, 9, dtype=np.float32)[:, None]
+    tpcapture.capture("experts", experts[:, columns].copy(), placement="S(1)")
+    if step == 0:
+        rows = columns[::-1] if fault and rank == 1 else columns
+        tpcapture.capture("mlp.param.weight", weight[rows], placement="S(0)")
+    tpcapture.capture("input_ids", np.arange(8) + 100 * step, placement="R")
+    tpcapture.capture("seed", np.array([step + (fault and rank == 3)]), placement="R")
 """
 
 LAYOUTS = """
@@ -47,16 +64,22 @@ rows = "num_tokens"
 
 @pytest.fixture
 def split(rank: Launch, tmp_path: Path) -> dict[str, Path]:
-    """Runs `one`, `right` and `wrong` as a whole, and split over two directories by rank: odd ranks on node b."""
-    for run, world, fault in [("one", 1, 0), ("right", 4, 0), ("wrong", 4, 1)]:
+    """Runs `one`, `right`, `tied` and `wrong` as a whole, and split by rank over two directories: odd ranks on b."""
+    for run, world, fault in [("one", 1, ""), ("right", 4, ""), ("tied", 4, "tie"), ("wrong", 4, "fault")]:
         for r in range(world):
-            rank(MODEL, rank=r, world=world, run=run, TPCAPTURE="1", FAULT=str(fault))
+            rank(MODEL, rank=r, world=world, run=run, TPCAPTURE="1", FAULT=fault)
     whole = tmp_path / "runs"
-    for run in ("one", "right", "wrong"):
+    for run in ("one", "right", "tied", "wrong"):
         for file in sorted((whole / run).iterdir()):
             node = "b" if file.name.startswith(("rank1.", "rank3.")) else "a"
             (tmp_path / node / run).mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, tmp_path / node / run)
+    random = np.random.default_rng(5)
+    random.standard_normal((8, 64))
+    tensors = {"mlp.weight": random.standard_normal((64, 32)).astype(np.float32), "other": np.zeros(3)}
+    for place in (whole, tmp_path / "b"):
+        (place / "checkpoint").mkdir()
+        save_file(tensors, place / "checkpoint" / "model.safetensors")
     return {"whole": whole, "a": tmp_path / "a", "b": tmp_path / "b"}
 
 
@@ -95,14 +118,17 @@ def test_a_spread_comparison_reports_what_a_local_one_does(
     here.mkdir()
     (here / "$SCRATCH").symlink_to(split["whole"])
     (here / "layouts.toml").write_text(LAYOUTS)
-    for candidate, status in [("right", 0), ("wrong", 1)]:
+    for candidate, status in [("right", 0), ("tied", 1), ("wrong", 1)]:
         paths = ["$SCRATCH/one", f"$SCRATCH/{candidate}", "--layouts", "layouts.toml", "--json"]
         local = compare(paths, here, cluster)
         spread = compare([*paths, "--engine", "ray"], here, cluster)
         assert (local.returncode, local.stderr) == (status, "")
         assert (spread.returncode, spread.stdout) == (status, local.stdout), spread.stderr
         report = json.loads(local.stdout)
-        assert len(report["rows"]) == 26
+        assert len(report["rows"]) == 37
+        if candidate == "tied":
+            assert report["verdict"] == "SUSPECT"
+            assert [row["padded"] for row in report["rows"][13:16]] == [0, 0, 1]
         assert report["rows"][1]["padded"] == 1
     assert report["first_divergence"] == {"tap": "layers.4.x", "step": 1, "call": 0, "ranks": [2]}
 
@@ -117,16 +143,86 @@ def test_a_spread_comparison_reports_what_a_local_one_does(
     assert str(split["a"] / "none") in missing.stderr or str(split["b"] / "none") in missing.stderr
 
 
+def test_a_run_alone_a_checkpoint_and_steps_paired_by_inputs_report_what_they_do_locally(
+    split: dict[str, Path], cluster: str, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "$SCRATCH").symlink_to(split["whole"])
+    (here / "layouts.toml").write_text(LAYOUTS + '[align]\nby = "input_ids"\n')
+    for arguments, status in [
+        (["$SCRATCH/right"], 0),
+        (["$SCRATCH/wrong"], 1),
+        (["$SCRATCH/one", "$SCRATCH/right", "--pair", "inputs"], 0),
+        (["$SCRATCH/one", "$SCRATCH/wrong", "--pair", "inputs"], 1),
+        (["$SCRATCH/right", "--checkpoint", "$SCRATCH/checkpoint"], 0),
+        (["$SCRATCH/wrong", "--checkpoint", "$SCRATCH/checkpoint"], 1),
+    ]:
+        arguments += ["--layouts", "layouts.toml", "--json"]
+        local = compare(arguments, here, cluster)
+        spread = compare([*arguments, "--engine", "ray"], here, cluster)
+        assert local.returncode == status, local.stderr
+        assert (spread.returncode, spread.stdout) == (status, local.stdout), spread.stderr
+        assert spread.stderr == local.stderr
+        rows = json.loads(local.stdout)["rows"]
+        assert any(row["verdict"] for row in rows)
+
+
+def busy(seconds: float, path: Path) -> Callable[..., bytes]:
+    """A task that marks that it began and computes, as native code does, without looking for signals."""
+
+    def work(*_: Any) -> bytes:
+        path.touch()
+        import signal
+
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        time.sleep(seconds)
+        return b""
+
+    return work
+
+
+def test_ctrl_c_ends_the_tasks_too(
+    split: dict[str, Path], cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tpcapture import _ray
+
+    began = tmp_path / "began"
+    ray.init(address=cluster, log_to_driver=False)
+    try:
+        monkeypatch.setattr(_ray, "_work", busy(100, began))
+        pressed = 0.0
+
+        def press() -> None:
+            nonlocal pressed
+            while not began.exists():
+                time.sleep(0.05)
+            pressed = time.monotonic()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press).start()
+        with pytest.raises(KeyboardInterrupt):
+            tpcapture.compare("$SCRATCH/one", "$SCRATCH/right", engine="ray")
+        assert time.monotonic() - pressed < 5
+        deadline = time.monotonic() + 20
+        while ray.available_resources().get("CPU", 0) < 2:
+            assert time.monotonic() < deadline, ray.available_resources()
+            time.sleep(0.1)
+    finally:
+        ray.shutdown()
+
+
 def test_each_task_runs_where_its_files_are(split: dict[str, Path], cluster: str) -> None:
     from tpcapture import _ray
 
     ray.init(address=cluster, log_to_driver=False)
     try:
         machines = _ray.Cluster()
-        listed = machines.list_run(Path("$SCRATCH/right"))
+        listed = machines.results(machines.start_list(Path("$SCRATCH/right"), checkpoint=False))
         assert [reason for _, reason in listed] == ["", ""]
         # Only one machine has the reference.
-        assert sorted(found is None for found, _ in machines.list_run(Path("$SCRATCH/one"))) == [False, True]
+        listed = machines.results(machines.start_list(Path("$SCRATCH/one"), checkpoint=False))
+        assert sorted(found is None for found, _ in listed) == [False, True]
         report = tpcapture.compare("$SCRATCH/one", "$SCRATCH/right", engine="ray")
         assert report.ok
         assert np.isfinite([row.rel_l2 for row in report.rows if row.rel_l2 is not None]).all()

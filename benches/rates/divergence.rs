@@ -7,12 +7,11 @@ use crate::{
     model::{Model, Pass, Place, Size, Tap},
     number::Format,
     random::Random,
+    recorded::{Captured, Recorded},
 };
-use capture_compare::{Access, Layouts, Options, Report, Run, Verdict, compare};
-use capture_core::{Identity, Mesh, Record, RunDir, SegmentWriter};
+use capture_compare::{Report, Verdict};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use tempfile::TempDir;
 
 /// Where each fault is put.
 const FAULTS: [(Tap, &[Fault]); 6] = {
@@ -122,9 +121,9 @@ fn rates_of(seed: u64, size: Size, format: Format) -> Rates {
     let model = Model::new(size, format, seed % 4 != 3, seed);
     let ranks = [2, 4, 8][(seed % 3) as usize];
     let right = model.forward(ranks);
-    let reference = Recorded::new(&model.forward(1), format);
+    let reference = Recorded::new(&captured(&model.forward(1), format));
     let mut rates = Rates::default();
-    for row in reference.compare(&right, format).rows {
+    for row in reference.compare(&captured(&right, format)).rows {
         let verdict = row.verdict.unwrap_or(Verdict::Identical);
         rates.correct += Tally::of(verdict);
         if verdict > Verdict::Rounding {
@@ -138,7 +137,7 @@ fn rates_of(seed: u64, size: Size, format: Format) -> Rates {
         let (tap, fault) = all[pick];
         let place = Place { layer: random.below(size.layers), tap, fault, seed };
         let Some(wrong) = model.faulty(ranks, place, &right) else { continue };
-        let report = reference.compare(&wrong, format);
+        let report = reference.compare(&captured(&wrong, format));
         let named = named(&report, &tap.name(place.layer));
         if named.right == 0 {
             let first = report.first_divergence.map_or("none".to_owned(), |d| d.tap);
@@ -165,55 +164,7 @@ fn named(report: &Report, expected: &str) -> Named {
     }
 }
 
-/// A run in a directory of its own.
-struct Recorded {
-    run: Run,
-    _dir: TempDir,
-}
-
-impl Recorded {
-    /// The taps of a pass as one rank would record them.
-    fn new(pass: &Pass, format: Format) -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let identity = Identity {
-            run: "r".into(),
-            rank: Some(0),
-            world: Some(1),
-            mesh: Mesh::from_sizes("tp=1", 0).expect("a mesh of one"),
-            process: "1-00000000".into(),
-        };
-        let mut writer = SegmentWriter::new(RunDir::create(dir.path(), "r").expect("a new run"), identity);
-        for (seq, (tap, matrix)) in (0..).zip(&pass.taps) {
-            let shape = [matrix.rows as u64, matrix.width as u64];
-            let record = Record {
-                tap: tap.as_str().into(),
-                step: 0,
-                abs_step: 0,
-                call: 0,
-                seq,
-                time_ns: seq,
-                placement: Some("R".into()),
-                rows: None,
-                full_rows: None,
-                strides: vec![shape[1] as i64, 1],
-                device: "cpu".into(),
-                encoding: None,
-                crc32: 0,
-            };
-            let bytes = format.bytes(&matrix.numbers);
-            writer
-                .begin(&record, format.dtype(), &shape, bytes.len() as u64)
-                .and_then(|_| writer.append(&bytes))
-                .and_then(|()| writer.finish().map(drop))
-                .expect("room for a run");
-        }
-        writer.seal().expect("room for a run");
-        let run = Run::open(&dir.path().join("r"), Access::Mapped).expect("the run just written");
-        Self { run, _dir: dir }
-    }
-
-    fn compare(&self, candidate: &Pass, format: Format) -> Report {
-        let candidate = Self::new(candidate, format);
-        compare(&self.run, &candidate.run, &Layouts::default(), Options::default())
-    }
+/// The taps of a pass as they would be captured.
+fn captured(pass: &Pass, format: Format) -> Vec<Captured> {
+    pass.taps.iter().map(|(tap, matrix)| Captured::of(tap, matrix, format)).collect()
 }

@@ -331,7 +331,7 @@ fn activation(random: &mut Random, [rows, width]: [usize; 2], channels: Channels
 
 /// Noise of that relative size, half of it in proportion to each number and half to its row and column; it differs
 /// from row to row as it does in a model.
-fn noisy(random: &mut Random, x: &Matrix, noise: f32, format: Format) -> Matrix {
+pub(crate) fn noisy(random: &mut Random, x: &Matrix, noise: f32, format: Format) -> Matrix {
     let mean = |row: &[f32]| row.iter().map(|x| x.abs()).sum::<f32>() / row.len() as f32;
     let rows: Vec<f32> = (0..x.rows).map(|i| mean(x.row(i)).max(1e-20)).collect();
     let share = |j: usize| (0..x.rows).map(|i| x.at(i, j).abs() / rows[i]).sum::<f32>() / x.rows as f32;

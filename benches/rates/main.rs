@@ -4,7 +4,7 @@
 //!     make verdict-rates                     everything, into docs/compare.md
 //!     cargo run --release -p capture-benches --example verdict-rates -- [NAME…] [--quick] [--write]
 //!
-//! Names are `layers`, `few-rows`, `row-parallel` and `models`; `--quick` draws a few seeds only.
+//! Names are `layers`, `few-rows`, `row-parallel`, `models` and `ties`; `--quick` draws a few seeds only.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
@@ -18,7 +18,9 @@ mod judge;
 mod layers;
 mod row_parallel;
 mod model;
+mod recorded;
 mod divergence;
+mod ties;
 mod page;
 mod tables;
 
@@ -27,7 +29,7 @@ use number::Format;
 use std::{io, path::Path, process::ExitCode, time::Instant};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/compare.md");
-const NAMES: [&str; 4] = ["layers", "few-rows", "row-parallel", "models"];
+const NAMES: [&str; 5] = ["layers", "few-rows", "row-parallel", "models", "ties"];
 const FORMATS_OF_MODELS: [Format; 3] = [Format::Bf16, Format::Fp16, Format::Fp32];
 
 /// How much is drawn.
@@ -38,6 +40,7 @@ struct Extent {
     row_parallel: [row_parallel::Size; 2],
     models: u64,
     model: model::Size,
+    ties: ties::Draw,
 }
 
 impl Extent {
@@ -49,8 +52,9 @@ impl Extent {
             layer: draw(64, 256),
             few_rows: vec![draw(1, 256), draw(2, 256), draw(3, 256), draw(5, 64)],
             row_parallel: [row_parallel(4096), row_parallel(8192)],
-            models: 100,
+            models: 200,
             model: model::Size { layers: 32, tokens: 64, hidden: 256, heads: 8, inner: 768, vocabulary: 512 },
+            ties: ties::Draw { seeds: 200, tokens: 64, inner: 512 },
         }
     }
 
@@ -64,6 +68,7 @@ impl Extent {
             row_parallel: [row_parallel(512), row_parallel(1024)],
             models: 3,
             model: model::Size { layers: 3, tokens: 16, hidden: 64, heads: 2, inner: 128, vocabulary: 64 },
+            ties: ties::Draw { seeds: 3, tokens: 32, inner: 128 },
         }
     }
 
@@ -95,6 +100,12 @@ impl Extent {
                 let partials = row_parallel::partials(self.seeds, self.row_parallel[1]);
                 let table = tables::row_parallel(&faults, partials);
                 vec![("row-parallel", format!("{} seeds.\n\n{table}", self.seeds))]
+            }
+            "ties" => {
+                let ties::Draw { seeds, tokens, .. } = self.ties;
+                let table =
+                    tables::ties(|experts, format, noise| ties::measure(self.ties, experts, format, noise));
+                vec![("ties", format!("{tokens} tokens, {seeds} seeds.\n\n{table}"))]
             }
             _ => {
                 let rates = FORMATS_OF_MODELS.map(|format| {
@@ -169,6 +180,16 @@ mod tests {
             assert_eq!((rates.correct().different, rates.correct().pairs), (0, 30));
             let swapped = rates.fault(Fault::HeadsSwapped as usize);
             assert_eq!((swapped.different, swapped.pairs), (30, 30), "{}", format.name());
+        }
+    }
+
+    #[test]
+    fn a_correct_router_is_never_different() {
+        for experts in ties::EXPERTS {
+            let rates = ties::measure(Extent::quick().ties, experts, Format::Bf16, 0.01);
+            assert_eq!((rates.correct.pairs, rates.correct.different), (3, 0), "{experts:?}");
+            let offset = rates.faults[ties::Fault::Offset as usize];
+            assert_eq!((offset.pairs, offset.different), (3, 3), "{experts:?}");
         }
     }
 

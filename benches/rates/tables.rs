@@ -8,7 +8,7 @@ use crate::{
     layers::{Draw, Rates, sum},
     number::Format,
     page::table,
-    row_parallel,
+    row_parallel, ties,
 };
 use std::collections::BTreeSet;
 
@@ -96,6 +96,31 @@ pub(crate) fn row_parallel(rates: &row_parallel::Rates, partials: [Tally; 3]) ->
         rows.push(vec![format!("correct, K = 8192 in {ranks} partials"), "".into(), rounding(tally)]);
     }
     table(&["bf16", "the taps before were identical", "no tap before"], &rows)
+}
+
+/// Routers, correct and with faults, by how many experts there are.
+pub(crate) fn ties(rates: impl Fn(ties::Experts, Format, f32) -> ties::Rates) -> String {
+    let noise = |format: Format| {
+        let percents =
+            ties::NOISE.map(|noise| if noise > 0.0 { format!("{} %", noise * 100.0) } else { "0".into() });
+        format!("{}: {}", format.name(), percents.join(" · "))
+    };
+    let columns = ties::FORMATS.map(noise);
+    let mut rows = Vec::new();
+    for experts in ties::EXPERTS {
+        let all = ties::FORMATS.map(|format| ties::NOISE.map(|noise| rates(experts, format, noise)));
+        let of = |what: &str, figure: &dyn Fn(&ties::Rates) -> String| {
+            let name = format!("{} of {}: {what}", experts.chosen, experts.all);
+            std::iter::once(name).chain(all.iter().map(|rates| joined(rates.iter().map(figure)))).collect()
+        };
+        rows.push(of("correct, any tap", &|r| r.correct.alarms()));
+        rows.push(of("correct, the ids", &|r| r.ids.alarms()));
+        for (i, fault) in ties::Fault::ALL.into_iter().enumerate() {
+            rows.push(of(fault.name(), &|r| r.faults[i].missed()));
+        }
+    }
+    let [a, b] = &columns;
+    table(&["router", a, b], &rows)
 }
 
 /// Whole models.

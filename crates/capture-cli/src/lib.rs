@@ -21,7 +21,7 @@ mod ls;
 mod show;
 mod verify;
 
-pub use comparison::{Compared, Comparison, Engine, Machines};
+pub use comparison::{Compared, Comparison, Engine, Machines, some_steps};
 pub use run::Reading;
 
 use clap::{Parser, Subcommand};
@@ -68,18 +68,22 @@ pub enum Error {
         "--pair inputs: expected the taps of the inputs in --layouts, as in [align] by = \"input_ids\", found none"
     )]
     NoAlignment,
+    /// The noise run is one of the runs that are compared.
+    #[error(
+        "--noise: expected another run of the reference, found the {name} itself: {}", path.display()
+    )]
+    NoiseOfItself {
+        /// Which.
+        name: &'static str,
+        /// Its directory.
+        path: std::path::PathBuf,
+    },
     /// The comparison could not be spread over machines.
     #[error(transparent)]
     Spread(#[from] capture_compare::spread::SpreadError),
     /// Nothing here speaks to a Ray cluster.
     #[error("expected the Python package's command for --engine ray: pip install 'tpcapture[ray]'")]
     NoRay,
-    /// One run across its ranks is not spread.
-    #[error("expected two runs with --engine ray, found one")]
-    RayNeedsTwoRuns,
-    /// Which steps belong together must be known before tensors are read.
-    #[error("expected --pair step or abs with --engine ray, found inputs")]
-    RayNeedsNumberedSteps,
     /// The page cannot be written.
     #[error("cannot write the page: {reason}: {}", path.display())]
     Write {
@@ -121,7 +125,7 @@ fn print(output: &Output) -> u8 {
     let printed = stdout.write_all(output.text.as_bytes()).and_then(|()| stdout.flush());
     for note in &output.notes {
         // Nobody is left to be told.
-        let _ = writeln!(stderr, "{note}");
+        let _ = writeln!(stderr, "{}", run::printable(note));
     }
     match printed {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -125,13 +125,17 @@ impl<T: Real> Loop for Errors<'_, T> {
         let mut found = Found::default();
         let mut rest = Rest::default();
         for i in 0..self.blocks.len() {
-            let at = i * BLOCK..((i + 1) * BLOCK).min(self.r.len());
-            let (second, fourth) = if at.len() == BLOCK {
-                self.piece::<BLOCK>(at.start, &mut rest)
+            let (mut at, end) = (i * BLOCK, ((i + 1) * BLOCK).min(self.r.len()));
+            let (mut second, mut fourth) = (0.0, 0.0);
+            if end - at == BLOCK {
+                (second, fourth) = self.piece::<BLOCK>(at, &mut rest);
             } else {
-                let pieces = at.step_by(LANES).map(|at| self.piece::<LANES>(at, &mut rest));
-                pieces.fold((0.0, 0.0), |sum, x| (sum.0 + x.0, sum.1 + x.1))
-            };
+                while at < end {
+                    let found = self.piece::<LANES>(at, &mut rest);
+                    (second, fourth) = (second + found.0, fourth + found.1);
+                    at += LANES;
+                }
+            }
             self.blocks[i] = [T::of(second), T::of(fourth)];
             (found.second, found.fourth) = (found.second + second, found.fourth + fourth);
             if i % GATHERED == GATHERED - 1 {
@@ -152,7 +156,7 @@ impl<T: Real> Errors<'_, T> {
             return (0.0, 0.0);
         };
         let Scale { power, scale, underflow, .. } = self.units;
-        let mut base = columns.map(|column| column.times(scale, underflow));
+        let mut base = each(&columns, |column| column.times(scale, underflow));
         if let Some(p) = of(self.p) {
             for j in 0..N {
                 base[j] = p[j].times(power, base[j]);
@@ -166,14 +170,14 @@ impl<T: Real> Errors<'_, T> {
             let judged = T::of(JUDGED);
             fold(&mut rest.near_largest, q, v, |max, q, v| if q > judged { max.larger(v) } else { max });
         }
-        let [second, fourth, near, clipped, share] = self.sums.each().map(|sums| &mut sums[at..]);
+        let [second, fourth, near, clipped, share] = self.sums.each();
         let Piece { q, v, x, s } = &piece;
-        let (squares, flat) = (q.map(|q| q * q), piece.clipped(self.units.clip));
-        add_to(second, &squares, |sum, q2| sum + q2);
-        add_to(fourth, &squares, |sum, q2| q2.times(q2, sum));
-        add_to(near, v, |sum, v| v.times(v, sum));
-        add_to(clipped, &flat, |sum, q| sum + q);
-        add_to(share, x, |sum, x| sum + x);
+        let (squares, flat) = (each(q, |q| q * q), piece.clipped(self.units.clip));
+        add_to(second, at, &squares, |sum, q2| sum + q2);
+        add_to(fourth, at, &squares, |sum, q2| q2.times(q2, sum));
+        add_to(near, at, v, |sum, v| v.times(v, sum));
+        add_to(clipped, at, &flat, |sum, q| sum + q);
+        add_to(share, at, x, |sum, x| sum + x);
         add_products(&mut rest.slope, q, s);
         add_products(&mut rest.energy, s, s);
         add_products(&mut rest.clipped, &flat, &flat);
@@ -216,22 +220,33 @@ impl<T: Real, const N: usize> Piece<T, N> {
 
     #[inline(always)]
     fn store(&self, q: &mut [T; N], v: &mut [T; N]) {
-        q.iter_mut().zip(&self.q).for_each(|(to, q)| *to = q.abs());
-        v.iter_mut().zip(&self.v).for_each(|(to, v)| *to = v.abs());
+        for j in 0..N {
+            (q[j], v[j]) = (self.q[j].abs(), self.v[j].abs());
+        }
     }
 
     /// q, no further from zero than so much.
     #[inline(always)]
     fn clipped(&self, most: T) -> [T; N] {
         let least = T::default() - most;
-        self.q.map(|q| q.larger(least).smaller(most))
+        each(&self.q, |q| q.larger(least).smaller(most))
     }
 }
 
-/// Takes a number for each place into sums by column.
+/// A number for each.
 #[inline(always)]
-fn add_to<T: Real, const N: usize>(sums: &mut [T], a: &[T; N], of: impl Fn(T, T) -> T) {
-    if let Some(sums) = sums.first_chunk_mut::<N>() {
+fn each<T: Real, const N: usize>(a: &[T; N], of: impl Fn(T) -> T) -> [T; N] {
+    let mut all = [T::default(); N];
+    for j in 0..N {
+        all[j] = of(a[j]);
+    }
+    all
+}
+
+/// Takes a number for each place from `at` on into sums by column.
+#[inline(always)]
+fn add_to<T: Real, const N: usize>(sums: &mut [T], at: usize, a: &[T; N], of: impl Fn(T, T) -> T) {
+    if let Some(sums) = sums[at..].first_chunk_mut::<N>() {
         for j in 0..N {
             sums[j] = of(sums[j], a[j]);
         }

@@ -21,6 +21,11 @@ pub(crate) fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, 
             all.push((Sharding::Shard { axis: axis as i32, cut: Cut::Plain, size: None }, shape));
         }
     }
+    of_valid(all, rows)
+}
+
+/// With the shapes that valid rows make.
+fn of_valid(mut all: Vec<(Sharding, Vec<u64>)>, rows: Option<u64>) -> Vec<(Sharding, Vec<u64>)> {
     for (_, shape) in &mut all {
         if let (Some(d), Some(rows)) = (shape.first_mut(), rows) {
             *d = rows.min(*d);
@@ -29,9 +34,27 @@ pub(crate) fn fitting(shapes: &[Vec<u64>], rows: Option<u64>) -> Vec<(Sharding, 
     all
 }
 
-/// Which placement is tried first: replicas, then the leading dims before the trailing ones.
+/// The same for fewer slices than ranks, each on neighbours, as keys and values are that have fewer heads than ranks.
+fn shared(shapes: &[Vec<u64>]) -> Vec<(Sharding, Vec<u64>)> {
+    let ranks = shapes.len() as u64;
+    let Some(first) = shapes.first().filter(|first| shapes.iter().all(|s| s == *first)) else {
+        return Vec::new();
+    };
+    let shares = (2..ranks).filter(|n| ranks.is_multiple_of(*n));
+    let all = shares.flat_map(|n| (0..first.len()).map(move |axis| (n, axis)));
+    let made = all.map(|(n, axis)| {
+        let mut shape = first.clone();
+        shape[axis] = shape[axis].saturating_mul(n);
+        (Sharding::Shard { axis: axis as i32, cut: Cut::Groups(n), size: None }, shape)
+    });
+    made.collect()
+}
+
+/// Which placement is tried first: replicas, then the leading dims before the trailing ones, and slices on several ranks
+/// last.
 pub(crate) fn rank(sharding: &Sharding) -> i32 {
     match sharding {
+        Sharding::Shard { axis, cut: Cut::Groups(_), .. } => 1000 + *axis,
         Sharding::Shard { axis, .. } => 1 + *axis,
         _ => 0,
     }
@@ -49,24 +72,10 @@ pub fn infer(
     rows: [Option<u64>; 2],
     replicas: [&dyn Fn() -> bool; 2],
 ) -> Result<[Placements; 2], String> {
-    let whole = |sharding| Placements(vec![Placement { sharding, over: "tp".to_owned() }]);
     if reference.len() == 1 && candidate.len() == 1 {
-        return Ok([0; 2].map(|_| whole(Sharding::Replicate)));
+        return Ok([0; 2].map(|_| over_tp(Sharding::Replicate)));
     }
-    let (of_reference, of_candidate) = (fitting(reference, rows[0]), fitting(candidate, rows[1]));
-    let mut best: Option<(i32, [Sharding; 2])> = None;
-    for (a, shape) in &of_reference {
-        for (b, other) in &of_candidate {
-            if shape != other {
-                continue;
-            }
-            let cost = rank(a) + rank(b);
-            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                best = Some((cost, [a.clone(), b.clone()]));
-            }
-        }
-    }
-    let Some((_, mut found)) = best else {
+    let Some(mut found) = all(reference, candidate, rows).into_iter().next() else {
         return Err(format!(
             "no placement given, and none fits: reference {}, candidate {}",
             listed(reference),
@@ -74,11 +83,36 @@ pub fn infer(
         ));
     };
     let several = reference.len() > 1 && reference.len() == candidate.len();
-    let both_whole = found.iter().all(|s| *s == Sharding::Replicate);
+    let both_whole = found.iter().all(|p| p.0[0].sharding == Sharding::Replicate);
     if several && both_whole && !reference[0].is_empty() && !replicas[0]() && !replicas[1]() {
-        found = [0; 2].map(|axis| Sharding::Shard { axis, cut: Cut::Plain, size: None });
+        found = [0; 2].map(|axis| over_tp(Sharding::Shard { axis, cut: Cut::Plain, size: None }));
     }
-    Ok(found.map(whole))
+    Ok(found)
+}
+
+/// All placements of both sides under which they have the same shape, the likeliest first.
+pub(crate) fn all(
+    reference: &[Vec<u64>],
+    candidate: &[Vec<u64>],
+    rows: [Option<u64>; 2],
+) -> Vec<[Placements; 2]> {
+    let of_side = |shapes: &[Vec<u64>], rows| {
+        let mut all = fitting(shapes, rows);
+        all.extend(of_valid(shared(shapes), rows));
+        all
+    };
+    let (of_reference, of_candidate) = (of_side(reference, rows[0]), of_side(candidate, rows[1]));
+    let mut all = Vec::new();
+    for (a, shape) in of_reference {
+        let alike = of_candidate.iter().filter(|(_, other)| *other == shape);
+        all.extend(alike.map(|(b, _)| (rank(&a) + rank(b), [a.clone(), b.clone()])));
+    }
+    all.sort_by_key(|(cost, _)| *cost);
+    all.into_iter().map(|(_, found)| found.map(over_tp)).collect()
+}
+
+fn over_tp(sharding: Sharding) -> Placements {
+    Placements(vec![Placement { sharding, over: "tp".to_owned() }])
 }
 
 /// `[2, 4]`, `2 ranks of [2, 4]`, `ranks of [2, 4], [2, 3]`.
@@ -116,6 +150,19 @@ mod tests {
         check(&[&[4, 4], &[4, 4]], &[&[4, 4], &[4, 4], &[4, 4], &[4, 4]], Ok(["R", "R"]));
         check(&[&[4, 4], &[4, 4]], &[&[4, 8]], Ok(["S(1)", "R"]));
         check(&[&[]], &[&[], &[]], Ok(["R", "R"]));
+    }
+
+    /// Two heads of keys on four ranks, as the ranks of a vLLM worker have them.
+    #[test]
+    fn fewer_slices_than_ranks_are_on_neighbours() {
+        let head = &[5, 32][..];
+        check(&[&[5, 64]], &[head; 4], Ok(["R", "S(1, groups=2)"]));
+        check(&[head; 2], &[head; 4], Ok(["R", "R"]));
+        check(
+            &[&[5, 64]],
+            &[head; 3],
+            Err("no placement given, and none fits: reference [5, 64], candidate 3 ranks of [5, 32]"),
+        );
     }
 
     #[test]

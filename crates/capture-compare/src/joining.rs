@@ -5,7 +5,7 @@ use crate::{
     index::{Firing, Index},
     layouts::{Join, Layouts},
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A firing of one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) struct Parts {
     pub(crate) missing: Vec<String>,
     /// Dim along which they lie one after the other.
     pub(crate) dim: i32,
+    /// How many make a step of the dim in front that they are stacked along, where they are.
+    pub(crate) stacked: Option<usize>,
 }
 
 impl Source {
@@ -60,22 +62,24 @@ pub(crate) fn sources(own: &Index<'_>, other: &Index<'_>, layouts: &Layouts) -> 
         places.extend(place.map(|place| (tap, place)));
     }
     let mut all = Vec::new();
-    let mut wholes: HashMap<Firing, (&Place<'_>, Vec<Option<Firing>>)> = HashMap::new();
+    let mut wholes: HashMap<Firing, (&Place<'_>, BTreeMap<usize, Firing>)> = HashMap::new();
     for firing in own.firings() {
         let Some(place) = places.get(firing.tap.as_str()) else {
             all.push(Source { firing: firing.clone(), parts: None });
             continue;
         };
         let whole = Firing { tap: place.whole.clone(), ..firing.clone() };
-        let (_, parts) = wholes.entry(whole).or_insert_with(|| (place, vec![None; place.join.len()]));
-        parts[place.part] = Some(firing.clone());
+        let (_, parts) = wholes.entry(whole).or_insert_with(|| (place, BTreeMap::new()));
+        parts.insert(place.part, firing.clone());
     }
     all.extend(wholes.into_iter().map(|(firing, (place, parts))| {
         let captured: Vec<&str> = place.captured.iter().map(String::as_str).collect();
-        let missing = parts.iter().enumerate().filter(|(_, part)| part.is_none());
-        let missing = missing.map(|(i, _)| place.join.name(i, &captured)).collect();
-        let firings = parts.into_iter().flatten().collect();
-        Source { firing, parts: Some(Parts { firings, missing, dim: place.join.dim }) }
+        let last = parts.last_key_value().map_or(0, |(part, _)| *part);
+        let all = 0..(last / place.join.len() + 1) * place.join.len();
+        let missing = all.filter(|i| !parts.contains_key(i)).map(|i| place.join.name(i, &captured)).collect();
+        let firings = parts.into_values().collect();
+        let (dim, stacked) = (place.join.dim, place.join.stacked());
+        Source { firing, parts: Some(Parts { firings, missing, dim, stacked }) }
     }));
     all
 }

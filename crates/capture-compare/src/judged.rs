@@ -79,6 +79,11 @@ impl Judged {
         verdict::decide(&self.measured, inherited, fail_on_nan)
     }
 
+    /// Whether what is `DIFFERENT` is so in most rows.
+    pub(crate) fn differs_in_most_rows(&self, inherited: Option<f64>) -> bool {
+        verdict::differs_in_most_rows(&self.measured, inherited)
+    }
+
     /// The global ranks whose part differs.
     pub(crate) fn ranks(&self, decision: &Decision, inherited: Option<f64>) -> Vec<u32> {
         if decision.verdict <= Verdict::Rounding {

@@ -3,6 +3,7 @@
 //! The modules stand in reading order; each uses only those above it.
 
 mod source;
+mod data;
 mod segment;
 mod listing;
 pub mod run;
@@ -42,6 +43,7 @@ pub mod exact;
 mod outliers;
 pub mod noise;
 pub mod payload;
+pub mod powers;
 pub mod verdict;
 pub mod detail;
 
@@ -51,6 +53,7 @@ pub mod infer;
 pub mod report;
 pub mod options;
 mod placing;
+mod absent;
 mod sections;
 mod taps;
 mod row_keys;
@@ -59,16 +62,20 @@ mod joining;
 mod pairing;
 mod align;
 mod running;
+mod choice;
+mod parted;
 mod reduction;
 mod opened;
+mod scores;
 mod variants;
 mod judged;
 pub mod outcome;
+pub mod ties;
 pub mod walk;
 mod diagnose;
 pub mod compare;
-pub mod spread;
 mod alone;
+pub mod spread;
 
 pub use alone::check;
 pub use compare::{Comparison, compare};

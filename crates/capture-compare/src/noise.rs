@@ -33,7 +33,7 @@
 //!   tap more densely, or leave the identical taps out.
 //! - One element below 20 times the noise; one row or column below 4.5 times; a factor within the slope's floor; an
 //!   error without structure below 4 times the noise before. In fp8 a bias of 5 % is below one unit.
-//! - `E8M0` scales and other formats of few bits flip by whole powers of two in correct runs: dequantise first.
+//! - `E8M0` scales flip by whole powers of two in correct runs ([`crate::powers`]): dequantise first.
 
 use crate::{
     float::{BF16, Float},
@@ -83,6 +83,9 @@ pub fn severities(s: &Statistics, float: Float, inherited: Option<f64>) -> Vec<(
 
 /// The tests that know nothing of the taps before.
 const PLAIN: [&str; 8] = ["element", "element-2", "chunk", "row", "column", "block", "groups", "common"];
+
+/// The tests that what is wrong in a few of many rows does not exceed.
+const OF_MOST_ROWS: [&str; 4] = ["column", "slope", "common", "level"];
 
 /// The tensor's own noise, and of every test what does not depend on the taps before: a few numbers, so that the
 /// statistics need not be kept until those are known.
@@ -169,6 +172,12 @@ impl Noise {
         all.push(("level", if inherited.is_some() { of_few(self.rows, level) } else { level }));
         all.push(("direct row", self.direct_row(inherited)));
         all
+    }
+
+    /// Whether more is wrong than single rows; of fewer than four each is many.
+    pub(crate) fn exceeds_in_most_rows(&self, inherited: Option<f64>) -> bool {
+        let exceeds = |(name, severity): (&str, f64)| OF_MOST_ROWS.contains(&name) && severity > 1.0;
+        self.rows >= 4 && self.severities(inherited).into_iter().any(exceeds)
     }
 
     /// Whether nothing before was off.

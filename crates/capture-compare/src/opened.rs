@@ -6,18 +6,21 @@ mod joined;
 pub(crate) use self::filled::fill_in;
 
 use crate::{
+    absent::{absent, over},
     align::Alignments,
     exact::same_bits,
     float::Float,
     gather::{Fault, Full, Gathered, Tensor},
     index::{Firing, Group, Index},
-    infer::infer,
+    infer::{all, infer},
     layouts::{Layouts, Side},
     pairing::Pair,
+    parted::Parted,
+    placing::Said,
     rearrange::tiles_hint,
     report::{Diagnosis, Kind, PlacementFrom, Row},
     taps::Taps,
-    verdict::Verdict,
+    verdict::{Verdict, decide, measure},
     whole::Whole,
 };
 use capture_core::{Placements, Sharding};
@@ -32,6 +35,8 @@ pub(crate) struct Opening<'o, 'r> {
     pub(crate) pair: &'o Pair,
     pub(crate) layouts: &'o Layouts,
     pub(crate) alignments: &'o Alignments,
+    /// Rows that are left out.
+    pub(crate) parted: Option<&'o Parted>,
 }
 
 /// Two tensors of one shape whose dtypes can be compared.
@@ -42,6 +47,16 @@ pub(crate) struct Opened<'r> {
     pub(crate) precision: Option<Float>,
     /// Whether they are scales whose place follows from their weight's.
     pub(crate) are_scales: bool,
+}
+
+impl Opened<'_> {
+    /// Whether nothing is left of records that hold something.
+    pub(crate) fn is_left_out(&self, indices: &[Index<'_>; 2], groups: [&Group; 2]) -> bool {
+        let holds = |(index, group): (&Index<'_>, &Group)| {
+            group.entries.iter().any(|e| index.run.entries[*e].numel() > 0)
+        };
+        self.tensors[0].is_empty() && indices.iter().zip(groups).any(holds)
+    }
 }
 
 impl<'r> Opening<'_, 'r> {
@@ -64,13 +79,57 @@ impl<'r> Opening<'_, 'r> {
         let (tensors, are_scales) = match &self.pair.joined {
             [Some(parts), _] => (self.join(row, 0, parts, groups[1])?, false),
             [_, Some(parts)] => (self.join(row, 1, parts, groups[0])?, false),
-            [None, None] => self.assemble(row, groups)?,
+            [None, None] => self.assemble_or_infer(row, groups)?,
         };
         let (tensors, text) = self.alignments.align(self.indices, self.pair, self.layouts, tensors)?;
         row.diagnoses.extend(text.map(|text| Diagnosis::new(Kind::Aligned, text)));
-        let tensors = matched(tensors)?;
+        let mut tensors = matched(tensors)?;
+        if let Some(parted) = self.parted {
+            let text = parted.text(self.pair.firing.step);
+            row.diagnoses.push(Diagnosis::new(Kind::LeftOut, text));
+            tensors = tensors.map(|whole| parted.left_out_of(whole));
+        }
         let precision = self.layouts.of(&self.pair.firing.tap).and_then(|t| t.precision);
         Ok(Opened { tensors, precision, are_scales })
+    }
+
+    /// The tensors of both sides under the placement that was said. Layouts that come with the package go by names alone,
+    /// and models differ in what they cut: where such a placement does not fit the shapes, what these tell counts.
+    fn assemble_or_infer(
+        &self,
+        row: &mut Row,
+        groups: [&Group; 2],
+    ) -> Result<([Tensor<'r>; 2], bool), Fault> {
+        let mut inferred = self.may_infer().then(|| row.clone());
+        let found = self.assemble(row, groups);
+        let fits = |found: &([Tensor<'r>; 2], bool)| found.0[0].whole.shape == found.0[1].whole.shape;
+        let fails = match &found {
+            Ok(found) => !fits(found),
+            Err(fault) => matches!(fault, Fault::Layout(_)),
+        };
+        let Some(inferred) = inferred.as_mut().filter(|_| fails) else { return found };
+        let pair = Pair { said: [const { Ok(None) }; 2], ..self.pair.clone() };
+        let other = Opening { pair: &pair, ..*self }.assemble(inferred, groups);
+        match other.ok().filter(fits) {
+            Some(other) => {
+                row.clone_from(inferred);
+                Ok(other)
+            }
+            None => found,
+        }
+    }
+
+    /// Whether the placement is a ready-made one, over the ranks that an inferred one would be over. Sections that another
+    /// tap tells are nothing that shapes could say.
+    fn may_infer(&self) -> bool {
+        let over_tp = |said: &Said| {
+            said.as_ref().is_ok_and(|p| p.as_ref().is_some_and(|p| p.0.iter().all(|p| p.over == "tp")))
+        };
+        let tap = &self.pair.firing.tap;
+        let by_name = self.layouts.of(tap).is_some_and(|layout| layout.ready_made);
+        let by_shapes = self.layouts.first_section(tap).is_empty();
+        let is_said = self.pair.from == PlacementFrom::Layouts && self.pair.said.iter().all(over_tp);
+        by_name && by_shapes && is_said
     }
 
     /// The tensors of both sides, and whether they are scales whose place follows from their weight's.
@@ -87,7 +146,9 @@ impl<'r> Opening<'_, 'r> {
         let (mut placements, from) = self.placements(&gathered, rows)?;
         let entries = [&groups[0].entries[..], &groups[1].entries[..]];
         let sides = [0, 1].map(|side| (&taps[side], entries[side], &gathered[side]));
-        fill_in(&mut placements, &sides).map_err(Fault::Layout)?;
+        if from != [PlacementFrom::Inferred; 2] {
+            fill_in(&mut placements, &sides).map_err(Fault::Layout)?;
+        }
         // The side with several ranks is the one whose placement matters.
         let shown = usize::from(gathered[1].members.len() > 1 || gathered[0].members.len() == 1);
         row.placement = Some(placements[shown].to_string());
@@ -98,15 +159,39 @@ impl<'r> Opening<'_, 'r> {
             made.map_err(|fault| of_side(side, fault))
         };
         let tensors = [assemble(0, a)?, assemble(1, b)?];
-        if from == [PlacementFrom::Inferred; 2] {
-            no_replicas([&tensors[0].whole, &tensors[1].whole])
-                .map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
+        if from == [PlacementFrom::Inferred; 2]
+            && let Some(text) = no_replicas([&tensors[0].whole, &tensors[1].whole])
+        {
+            let shapes = [gather(0)?, gather(1)?].map(|gathered| gathered.shapes(false));
+            let others = all(&shapes[0], &shapes[1], rows).into_iter().skip(1);
+            return self.assemble_otherwise(row, groups, others).ok_or(Fault::Layout(text));
         }
         for (side, placements) in placements.iter().enumerate() {
             self.note_absent(row, side, (&firings[side], groups[side]), placements);
         }
         let are_scales = placements[1].0.iter().any(|p| matches!(p.sharding, Sharding::ScaleOf { .. }));
         Ok((tensors, are_scales))
+    }
+
+    /// Under the first of other placements that the shapes allow under which replicas are such, as keys of two heads on two
+    /// ranks and on four are.
+    fn assemble_otherwise(
+        &self,
+        row: &mut Row,
+        groups: [&Group; 2],
+        mut others: impl Iterator<Item = [Placements; 2]>,
+    ) -> Option<([Tensor<'r>; 2], bool)> {
+        if self.pair.said.iter().any(|said| !matches!(said, Ok(None))) {
+            return None;
+        }
+        others.find_map(|placements| {
+            let said = placements.map(|placements| Ok(Some(placements)));
+            let pair = Pair { said, from: PlacementFrom::Inferred, ..self.pair.clone() };
+            let mut other = row.clone();
+            let found = Opening { pair: &pair, ..*self }.assemble(&mut other, groups).ok()?;
+            row.clone_from(&other);
+            Some(found)
+        })
     }
 
     /// The placement of each side: what was said, else what the shapes say.
@@ -132,8 +217,7 @@ impl<'r> Opening<'_, 'r> {
         })
     }
 
-    /// A replica that is not there although its rank recorded the tap at other times is `MISSING`; the others are
-    /// compared nonetheless.
+    /// A replica that is not there is `MISSING`, unless the run says why; the others are compared nonetheless.
     fn note_absent(
         &self,
         row: &mut Row,
@@ -144,13 +228,13 @@ impl<'r> Opening<'_, 'r> {
         if !placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
             return;
         }
-        let absent = self.indices[side].absent(firing, group);
-        if !absent.is_empty() {
-            let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
-            let text = format!("{}: no record of rank {}", SIDES[side], ranks.join(", "));
-            row.diagnoses.push(Diagnosis::new(Kind::Missing, text));
-            row.verdict = Some(Verdict::Missing);
-            row.ranks = self.ranks(side, group);
+        for mut found in absent(self.indices[side], firing, group, &over(Some(placements))) {
+            if found.kind == Kind::Missing {
+                row.verdict = Some(Verdict::Missing);
+                row.ranks = self.ranks(side, group);
+            }
+            found.text = format!("{}: {}", SIDES[side], found.text);
+            row.diagnoses.push(found);
         }
     }
 }
@@ -163,13 +247,14 @@ fn of_side(side: usize, fault: Fault) -> Fault {
     }
 }
 
-/// What to say where equal shapes alone made replicas of ranks that hold other bits: those of a partial sum look the
-/// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong.
+/// What to say where equal shapes alone made replicas of ranks that hold something else: those of a partial sum look the
+/// same. Where the ranks of one side do agree they are replicas, and the other side's are wrong. Not every all-reduce adds up
+/// in the same order on all ranks: replicas may differ as rounding does.
 fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
     let mut found = None;
     for (side, whole) in sides.into_iter().enumerate() {
         let others = whole.alternatives();
-        match others.iter().find(|other| !same_bits(whole, other)) {
+        match others.iter().find(|other| !same_bits(whole, other) && !differ_by_rounding(whole, other)) {
             None if !others.is_empty() => return None,
             None => {}
             Some(other) => {
@@ -190,6 +275,11 @@ fn no_replicas(sides: [&Whole<'_>; 2]) -> Option<String> {
     found
 }
 
+/// Whether rounding may be all that tells two tensors of one run apart; how much of it there was before is not known.
+fn differ_by_rounding(a: &Whole<'_>, b: &Whole<'_>) -> bool {
+    decide(&measure(a, b, None), None, false).verdict < Verdict::Different
+}
+
 /// Both sides cut to the rows that both kept, if their shapes and dtypes can be compared.
 fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
     let (mut whole_a, mut whole_b) = (a.whole, b.whole);
@@ -203,6 +293,8 @@ fn matched<'r>([a, b]: [Tensor<'r>; 2]) -> Result<[Whole<'r>; 2], Fault> {
         }
         let rows = kept[0].min(kept[1]);
         (whole_a, whole_b) = (whole_a.first_rows(rows), whole_b.first_rows(rows));
+        whole_a.padded += kept[0] - rows;
+        whole_b.padded += kept[1] - rows;
     }
     if whole_a.shape != whole_b.shape {
         let (a, b) = (&whole_a.shape, &whole_b.shape);

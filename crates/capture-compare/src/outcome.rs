@@ -1,6 +1,12 @@
 //! What came of a pair before the walk: all that deciding needs, without the tensors, so that it may travel.
 
-use crate::{judged::Judged, report::Row, run::FileError};
+use crate::{
+    choice::{Choice, Ruling},
+    judged::Judged,
+    parted::Parted,
+    report::Row,
+    run::FileError,
+};
 use serde::{Deserialize, Serialize};
 
 /// What came of a pair.
@@ -25,4 +31,19 @@ pub struct Measurement {
     pub(crate) floor: Option<f64>,
     /// The tap of the partial sums, where they were held against their running bound.
     pub(crate) partials: Option<String>,
+    /// The shape of the tensors.
+    pub(crate) shape: Vec<u64>,
+    /// What was chosen by scores, where ids differ, until it is ruled on.
+    pub(crate) choice: Option<Choice>,
+    /// What came of the choice.
+    pub(crate) ruling: Option<Ruling>,
+    /// The rows that were left out.
+    pub(crate) parted: Option<Parted>,
+}
+
+impl Measurement {
+    /// Whether there is nothing that differs.
+    pub(crate) fn is_identical(&self) -> bool {
+        self.variants.iter().all(|variant| variant.measured.identical)
+    }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Joined {
     pub(crate) missing: Vec<String>,
     /// Dim along which the parts lie one after the other.
     pub(crate) dim: i32,
+    /// How many make a step of the dim in front that they are stacked along, where they are.
+    pub(crate) stacked: Option<usize>,
 }
 
 /// One of the taps that a side is joined of.
@@ -170,8 +172,12 @@ fn joined(index: &Index<'_>, parts: &Parts, layouts: &Layouts) -> Vec<(Group, Op
     let all: Vec<Vec<PartOf>> = parts.firings.iter().map(of_part).collect();
     let Some((first, rest)) = all.split_first() else { return Vec::new() };
     let of = |first: &PartOf| {
-        let mut joined =
-            Joined { parts: vec![first.clone()], missing: parts.missing.clone(), dim: parts.dim };
+        let mut joined = Joined {
+            parts: vec![first.clone()],
+            missing: parts.missing.clone(),
+            dim: parts.dim,
+            stacked: parts.stacked,
+        };
         for others in rest {
             let alone = if let [one] = others.as_slice() { Some(one) } else { None };
             match others.iter().find(|o| o.group.at == first.group.at).or(alone) {

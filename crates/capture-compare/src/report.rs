@@ -186,6 +186,12 @@ pub enum Kind {
     NotTheSum,
     /// NaN or infinity, where one first appears.
     NotFinite,
+    /// Ids that differ because rounding moved their scores past each other, or what may follow from that.
+    Tie,
+    /// Ids that differ more than their scores allow.
+    WrongChoice,
+    /// Rows that were left out, and why.
+    LeftOut,
 }
 
 /// A finding beside the verdict.

@@ -183,7 +183,7 @@ fn read<T: Real>(whole: &Whole<'_>, from: u64, out: &mut [T], run: &mut dyn FnMu
         let part = if let Node::Part(part) = leaf { Some(*part) } else { None };
         match part.and_then(|part| whole.parts[part].stored(begin, end)) {
             Some((dtype, bytes)) => {
-                decode_into(dtype, bytes, own);
+                decode_into(dtype, &bytes, own);
             }
             None => {
                 let mut numbers = vec![0.0; n];

@@ -9,7 +9,9 @@
 /// How many sums run side by side.
 pub(crate) const LANES: usize = 16;
 
-/// A loop over plain slices. `run` is to be `#[inline(always)]`, as only what is inlined is built for wider vectors.
+/// A loop over plain slices. `run` is to be `#[inline(always)]`, and so is all that it calls, as only what is inlined is built
+/// for wider vectors and fuses in one instruction. The standard library's `map` and `for_each` of arrays and ranges may
+/// not be: such loops are written out.
 pub(crate) trait Loop {
     /// What it finds.
     type Found;

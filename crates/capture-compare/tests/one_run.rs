@@ -40,7 +40,7 @@ fn a_rank_that_samples_another_token_is_found_at_its_first_step() {
     for row in &rows[..2] {
         expect(row, Some(Verdict::Identical), &[], "");
     }
-    let different = "replicas differ: the others hold what rank 0 does";
+    let different = "replicas differ: rank 2 does not hold what rank 0 does";
     expect(&rows[2], Some(Verdict::Different), &[2], different);
     let worst = rows[2].worst.as_ref().unwrap();
     assert_eq!((worst.index.as_slice(), worst.reference, worst.candidate), (&[1][..], 8.0, 9.0));
@@ -59,8 +59,20 @@ fn a_rank_that_samples_another_token_is_found_at_its_first_step() {
 fn replicas_are_compared_bit_for_bit() {
     let of = |rank, x: f32| Tensor::bf16(rank, "h", &[2], &[1.0, x]).placed("R");
     let rows = rows("tp=3", &[of(0, 1.0078125), of(1, 1.0), of(2, 1.0)]);
-    expect(&rows[0], Some(Verdict::Different), &[0], "replicas differ: the others hold what rank 1 does");
+    expect(
+        &rows[0],
+        Some(Verdict::Different),
+        &[0],
+        "replicas differ: rank 0 does not hold what rank 1 does",
+    );
     assert_eq!(rows[0].max_ulp, Some(1));
+    let two = self::rows("tp=5", &[of(0, 1.0), of(1, 2.0), of(2, 1.0), of(3, 3.0), of(4, 1.0)]);
+    expect(
+        &two[0],
+        Some(Verdict::Different),
+        &[1, 3],
+        "replicas differ: ranks 1, 3 do not hold what rank 0 does",
+    );
 }
 
 #[test]
@@ -88,7 +100,7 @@ fn replicas_inside_a_group_are_compared() {
     let good = rows("tp=4", &[of(0, 1.0), of(1, 1.0), of(2, 2.0), of(3, 2.0)]).remove(0);
     expect(&good, Some(Verdict::Identical), &[], "");
     let bad = rows("tp=4", &[of(0, 1.0), of(1, 1.0), of(2, 2.0), of(3, 3.0)]).remove(0);
-    expect(&bad, Some(Verdict::Different), &[3], "replicas differ: the others hold what rank 2 does");
+    expect(&bad, Some(Verdict::Different), &[3], "replicas differ: rank 3 does not hold what rank 2 does");
 }
 
 #[test]
@@ -96,8 +108,7 @@ fn what_nobody_placed_is_described() {
     let of = |rank, x: f32| Tensor::f32(rank, "h", &[1], &[x]);
     expect(&rows("tp=2", &[of(0, 1.0), of(1, 1.0)])[0], None, &[], "equal on all ranks");
     expect(&rows("tp=2", &[of(0, 1.0), of(1, 2.0)])[0], None, &[], "different: sharded or partial?");
-    expect(&rows("tp=2", &[of(0, 1.0)])[0], None, &[], "on one rank: [1]");
-    // Rank 1 recorded the tap at step 0, so that it is missed at step 1.
+    expect(&rows("tp=1", &[of(0, 1.0)])[0], None, &[], "on one rank: [1]");
     let found = rows("tp=2", &[of(0, 1.0), of(1, 1.0), of(0, 1.0).step(1)]);
     let text = "on one rank: [1]; no record of rank 1";
     expect(&found[1], Some(Verdict::Missing), &[0], text);
@@ -134,7 +145,7 @@ fn an_all_reduce_that_left_a_chunk_out_is_found_on_its_rank() {
     let torn = |own: &[f32]| [&sum[..8], &own[8..16], &sum[16..]].concat();
     let text = |rank: u32| {
         format!(
-            "replicas differ: the others hold what rank {} does; rank {rank}: elements 8–15 are not the sum of \
+            "replicas differ: rank {rank} does not hold what rank {} does; rank {rank}: elements 8–15 are not the sum of \
              \"ar.in\"; rank {rank}'s output there is its own input: not reduced",
             1 - rank
         )
@@ -183,6 +194,20 @@ fn a_reduction_adds_up_but_for_rounding() {
     let large: &[f32] = &[1.875, 0.0, 5.0, 5.0];
     let text = format!("{}; {}", text(0), text(1));
     summed("tp=2", &of(outputs(&[large, large], "R")), Some(Verdict::Different), &[0, 1], &text);
+    // The sum without a rank, where that is most of it, as all others are.
+    let (most, least): (&[f32], &[f32]) = (&[4.0, -8.0, 16.0, 2.0], &[0.5, -2.0, 1.0, 0.25]);
+    let text = |y: &[f32], verdict, ranks: &[u32], text| {
+        let tensors = [inputs(&[most, least, least]), outputs(&[y, y, y], "R")].concat();
+        summed("tp=3", &tensors, verdict, ranks, text)
+    };
+    let all = "elements 0–3 are not the sum of \"ar.in\"";
+    let all = format!("rank 0: {all}; rank 1: {all}; rank 2: {all}");
+    text(&[4.5, -10.0, 17.0, 2.25], Some(Verdict::Different), &[0, 1, 2], &all);
+    text(&[5.5, -14.0, 19.0, 2.75], Some(Verdict::Different), &[0, 1, 2], &all);
+    // A residual that is small beside the sum.
+    let near = "near the sum of \"ar.in\" and not the sum: was something added to it?";
+    let row = text(&[5.5, -11.5, 18.25, 2.25], Some(Verdict::Suspect), &[0, 1, 2], near);
+    assert_eq!(row.test.unwrap().name, "running bound");
     // A residual was added, and a massive number makes the directions of both the same.
     let massive: &[f32] = &[256.0, 0.125, 0.125, 0.125];
     let residual: &[f32] = &[512.0, 1.25, -0.75, 1.25];
@@ -217,7 +242,7 @@ fn the_first_number_that_is_not_finite_is_named() {
     );
     expect(&rows[0], Some(Verdict::Identical), &[], "");
     let text =
-        "replicas differ: the others hold what rank 0 does; the first NaN: rank 1, at [1, 0], 2 in all";
+        "replicas differ: rank 1 does not hold what rank 0 does; the first NaN: rank 1, at [1, 0], 2 in all";
     expect(&rows[1], Some(Verdict::Different), &[1], text);
     let text = "the first -inf (normal in a mask): rank 0, at [0, 0]";
     expect(&rows[2], Some(Verdict::Identical), &[], text);

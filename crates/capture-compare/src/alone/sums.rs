@@ -1,17 +1,26 @@
 //! Whether the tap after partial sums holds their sum, on every rank.
+//!
+//! That it ought to is not said anywhere. It is taken for the sum where half of its numbers are that, or are what a fault
+//! makes of it: a rank's own input, the sum without one rank or with one twice, or times a factor. What is only near the
+//! sum may have had something small added, as a residual, and is `SUSPECT`; what is not near it is another tensor.
 
 use crate::{
     exact::same_bits,
+    float::Float,
     judged::Judged,
     report::{Diagnosis, Kind, Row},
     running::{Running, running, terms},
+    statistics::median,
     verdict::{RUNNING_BOUND, Test, Verdict},
-    whole::Whole,
+    whole::{Node, Whole},
 };
 use std::ops::Range;
 
 /// Numbers looked at at a time.
 const CHUNK: u64 = 1 << 13;
+
+/// Numbers whose ratio to the sum is looked at.
+const SAMPLED: u64 = 1 << 10;
 
 /// Stretches of wrong numbers that are told one by one, for each rank.
 const MOST_STRETCHES: usize = 8;
@@ -23,6 +32,8 @@ pub(super) struct Sums<'s, 'r> {
     terms: Vec<Whole<'r>>,
     /// Replicas that hold the same bits, and how they stand to the sum.
     found: Vec<(&'s [Whole<'r>], Running)>,
+    /// Whether it is only near the sum.
+    is_near: bool,
 }
 
 impl<'s, 'r> Sums<'s, 'r> {
@@ -39,20 +50,53 @@ impl<'s, 'r> Sums<'s, 'r> {
         let hold =
             |class: &'s Vec<Whole<'r>>| (class.as_slice(), running(&[&terms], sum, &class[0], float, None));
         let found = classes.iter().map(hold).collect();
-        let sums = Self { tap, sum, terms, found };
-        sums.are_related().then_some(sums)
+        let sums = Self { tap, sum, terms, found, is_near: false };
+        if sums.found.iter().any(|(class, found)| sums.is_reduced(class, found)) {
+            return Some(sums);
+        }
+        let near = |s: f64, y: f64| (y - s).abs() <= 0.5 * s.abs();
+        let near = sums.found.iter().filter(|(class, _)| sums.is_half(sum, &class[0], near));
+        let near: Vec<&Whole<'_>> = near.map(|(class, _)| &class[0]).collect();
+        let is_faulty = |y: &&Whole<'_>| sums.is_other_sum(y, float) || sums.is_multiple(y, float);
+        let is_near = !near.iter().any(is_faulty);
+        (!near.is_empty()).then_some(Self { is_near, ..sums })
     }
 
-    /// Whether half of the numbers of some replica are the sum or its rank's own input, or at least near the sum. One by
-    /// one: a massive number in both would make all directions the same.
-    fn are_related(&self) -> bool {
+    /// Whether half of the numbers of a class of replicas are the sum, or its rank's own input. One by one: a massive
+    /// number in both would make all directions the same.
+    fn is_reduced(&self, class: &[Whole<'r>], found: &Running) -> bool {
+        let is_own =
+            |replica| self.own(replica).is_some_and(|(own, _)| self.is_half(own, replica, |a, b| a == b));
+        found.n_beyond <= self.sum.len().div_ceil(2) || class.iter().any(is_own)
+    }
+
+    /// Whether half of a replica is the sum without a rank, or with one twice.
+    fn is_other_sum(&self, replica: &Whole<'_>, float: Float) -> bool {
+        let terms: Vec<&Node> = self.terms.iter().map(|term| &term.root).collect();
         let half = self.sum.len().div_ceil(2);
-        let near = |s: f64, y: f64| (y - s).abs() <= 0.5 * s.abs();
-        self.found.iter().any(|(class, found)| {
-            let equal =
-                |replica| self.own(replica).map_or(0, |(own, _)| self.count(own, replica, |a, b| a == b));
-            let own = || class.iter().map(equal).max().unwrap_or(0);
-            found.n_beyond <= half || own() >= half || self.count(self.sum, &class[0], near) >= half
+        (0..terms.len()).any(|odd| {
+            [0, 2].into_iter().any(|times| {
+                let with = terms.iter().enumerate();
+                let with =
+                    with.flat_map(|(i, term)| std::iter::repeat_n(*term, if i == odd { times } else { 1 }));
+                let sum = Whole { root: Node::Sum(with.cloned().collect()), ..self.sum.clone() };
+                running(&[&self.terms], &sum, replica, float, None).n_beyond <= half
+            })
+        })
+    }
+
+    /// Whether half of a replica is the sum times a factor, which is that of most of it.
+    fn is_multiple(&self, replica: &Whole<'_>, float: Float) -> bool {
+        let mut ratios = Vec::new();
+        let step = (self.sum.len() / SAMPLED).max(1);
+        for at in (0..self.sum.len()).step_by(step as usize) {
+            let ratio = number(replica, at) / number(self.sum, at);
+            ratios.extend(ratio.is_finite().then_some(ratio));
+        }
+        let Some(factor) = median(ratios.into_iter()) else { return false };
+        let most = 4.0 * float.roundoff();
+        self.is_half(self.sum, replica, |s, y| {
+            (y - factor * s).abs() <= most * y.abs().max((factor * s).abs())
         })
     }
 
@@ -63,8 +107,8 @@ impl<'s, 'r> Sums<'s, 'r> {
         Some((self.terms.iter().find(own)?, rank))
     }
 
-    /// How many numbers of a replica are what is said of them and those at the same place of another tensor.
-    fn count(&self, of: &Whole<'_>, replica: &Whole<'_>, is: fn(f64, f64) -> bool) -> u64 {
+    /// Whether half of the numbers of a replica are what is said of them and those at the same place of another tensor.
+    fn is_half(&self, of: &Whole<'_>, replica: &Whole<'_>, is: impl Fn(f64, f64) -> bool) -> bool {
         let (mut a, mut b) = (vec![0.0; CHUNK as usize], vec![0.0; CHUNK as usize]);
         let mut count = 0;
         for from in (0..self.sum.len()).step_by(CHUNK as usize) {
@@ -73,7 +117,7 @@ impl<'s, 'r> Sums<'s, 'r> {
             replica.read(from, &mut b[..len]);
             count += a[..len].iter().zip(&b).filter(|(a, b)| is(**a, **b)).count() as u64;
         }
-        count
+        count >= self.sum.len().div_ceil(2)
     }
 
     /// Whether a class of replicas is the sum but for rounding.
@@ -89,12 +133,18 @@ impl<'s, 'r> Sums<'s, 'r> {
             row.diagnoses.push(Diagnosis::new(Kind::Seen, format!("the sum of {:?}", self.tap)));
             return;
         }
+        if self.is_near {
+            let text = format!("near the sum of {:?} and not the sum: was something added to it?", self.tap);
+            row.diagnoses.push(Diagnosis::new(Kind::NotTheSum, text));
+            return;
+        }
         for (class, found) in self.found.iter().filter(|(_, found)| found.n_beyond > 0) {
             class.iter().for_each(|replica| self.explain(row, replica, found));
         }
     }
 
-    /// Judges the row: replicas that are not the sum make it `DIFFERENT`, on their ranks and by how much.
+    /// Judges the row: replicas that are not the sum make it `DIFFERENT`, on their ranks and by how much; `SUSPECT` where
+    /// all are only near it.
     pub(super) fn judge(&self, row: &mut Row) {
         let mut bad: Vec<_> = self.found.iter().filter(|(_, found)| found.n_beyond > 0).collect();
         bad.sort_by(|(_, a), (_, b)| b.worst.0.total_cmp(&a.worst.0));
@@ -104,7 +154,8 @@ impl<'s, 'r> Sums<'s, 'r> {
             judged.fill(row, None);
             row.worst = Some(crate::report::Worst::at(self.sum, replica, found.worst.1));
             row.test = Some(Test { name: RUNNING_BOUND.into(), severity: found.worst.0 });
-            row.verdict = Some(Verdict::Different);
+            let verdict = if self.is_near { Verdict::Suspect } else { Verdict::Different };
+            row.verdict = row.verdict.max(Some(verdict));
             let of = |(class, found): &&(&[Whole<'r>], Running)| -> Vec<u32> {
                 class.iter().flat_map(|replica| wrong_ranks(replica, found)).collect()
             };

@@ -127,9 +127,11 @@ impl<'o, 'r> Placing<'o, 'r> {
             [several, one] if one.len() == 1 => (&one[0], several),
             _ => return Vec::new(),
         };
+        // What leaves a rank no part of its own is no padding: that rank is wrong and would no longer be looked at.
         let fits = |axis: &usize| {
-            let sum = several.iter().filter_map(|s| s.get(*axis)).fold(0u64, |n, d| n.saturating_add(*d));
-            sum > whole[*axis]
+            let slices = || several.iter().filter_map(|s| s.get(*axis)).filter(|n| **n > 0);
+            let padding = slices().fold(0u64, |n, d| n.saturating_add(*d)).saturating_sub(whole[*axis]);
+            padding > 0 && slices().all(|slice| padding < *slice)
         };
         let sized =
             |axis: usize| Sharding::Shard { axis: axis as i32, cut: Cut::Plain, size: Some(whole[axis]) };

@@ -22,12 +22,14 @@ pub struct TapLayout {
     pub padded: bool,
     /// Taps whose last dim is as wide as a rank's share of the first section.
     first_section: Vec<String>,
+    /// The tap that holds the scores by which the ids were chosen.
+    scores: Option<String>,
     /// What is done to each rank's record first, in this order.
     transforms: Vec<Transform>,
     /// The only side of a comparison that the table speaks of, where it has one.
     pub(super) side: Option<Side>,
     /// Whether it comes with the package.
-    pub(super) ready_made: bool,
+    pub(crate) ready_made: bool,
 }
 
 /// A side of a comparison.
@@ -60,12 +62,18 @@ pub(super) struct Entry {
     side: Option<Spanned<String>>,
     padded: Option<Spanned<bool>>,
     first_section: Option<Spanned<Vec<String>>>,
+    scores: Option<String>,
 }
 
 impl TapLayout {
     /// The taps that show how wide the first section is of a tap that the table matches.
     pub(super) fn first_section_of(&self, tap: &str) -> Vec<String> {
         self.first_section.iter().map(|of| self.fill(of, tap)).collect()
+    }
+
+    /// The tap of the scores for a tap that the table matches.
+    pub(super) fn scores_of(&self, tap: &str) -> Option<String> {
+        self.scores.as_ref().map(|of| self.fill(of, tap))
     }
 
     /// The placement of a tap that the table matches.
@@ -96,9 +104,9 @@ impl Entry {
         let at = self.r#match.span().start;
         let side = self.side.as_ref().map(side).transpose()?;
         // padded and first_section need a placement.
-        if let (Some(name), true) =
-            (&self.side, self.placement.is_some() || self.rows.is_some() || self.precision.is_some())
-        {
+        let for_both =
+            [self.placement.is_some(), self.rows.is_some(), self.precision.is_some(), self.scores.is_some()];
+        if let (Some(name), true) = (&self.side, for_both.contains(&true)) {
             let reason = "side: expected match and transforms beside it, found keys that hold for both sides";
             return Err(Fault::new(name.span().start, reason));
         }
@@ -127,6 +135,7 @@ impl Entry {
             precision: self.precision.as_ref().map(precision).transpose()?,
             padded: self.padded.is_some_and(Spanned::into_inner),
             first_section: self.first_section.map(Spanned::into_inner).unwrap_or_default(),
+            scores: self.scores,
             transforms: self.transforms.iter().map(transform).collect::<Result<_, _>>()?,
             side,
             ready_made: false,

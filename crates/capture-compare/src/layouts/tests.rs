@@ -79,6 +79,11 @@ fn errors_name_the_line_and_what_was_expected() {
         "first_section: expected a placement such as S(0, sections=3) beside it",
     );
     check_error(
+        "[[tap]]\nmatch = \"*\"\nscores = \"q\"\nside = \"reference\"\n",
+        4,
+        "side: expected match and transforms beside it, found keys that hold for both sides",
+    );
+    check_error(
         "[[tap]]\nmatch = \"{a\"\n",
         2,
         "match \"{a\", column 2: expected \",\" or \"}\", found the end",
@@ -101,6 +106,9 @@ fn names_of_taps_take_what_the_match_did() {
         [[tap]]
         match = "layers.*.weight"
         transforms = ["dequant(nvfp4, scale=layers.*.scale, global=1/layers.*.global)"]
+        [[tap]]
+        match = "*.topk_ids"
+        scores = "*.gate"
         "#,
     )
     .unwrap();
@@ -114,6 +122,7 @@ fn names_of_taps_take_what_the_match_did() {
         assert_eq!(transforms("layers.3.scale", side), "transpose(0, 1)");
     }
     assert_eq!(transforms("other", None), "");
+    assert_eq!(layouts.scores("layers.3.topk_ids").as_deref(), Some("layers.3.gate"));
     let placement = layouts.placement("layers.3.scale").unwrap().to_string();
     assert_eq!(placement, "scale_of(layers.3.weight, block=[1,16])");
 }
@@ -123,7 +132,7 @@ fn every_example_of_the_page_is_a_layouts_file() {
     let page = include_str!("../../../../docs/layouts.md");
     let examples: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 15);
+    assert_eq!(examples.len(), 16);
     for example in examples {
         let layouts = Layouts::parse(example).unwrap();
         let tables = layouts.taps.len() + layouts.renames.len() + layouts.joins.len() + layouts.align.len();
@@ -192,6 +201,20 @@ fn parts_are_told_by_what_the_wildcards_stand_for() {
 }
 
 #[test]
+fn numbered_parts_are_counted_on() {
+    let text = "[[join]]\nof = [\"*.#.gate\", \"*.#.up\"]\ninto = \"*.both\"\ndim = 0\n";
+    let layouts = Layouts::parse(text).unwrap();
+    let [join] = layouts.joins() else { panic!("expected one join") };
+    assert_eq!((join.len(), join.stacked()), (2, Some(2)));
+    assert_eq!(join.part("mlp.0.up"), Some((1, vec!["mlp"])));
+    assert_eq!(join.part("layers.3.mlp.12.gate"), Some((24, vec!["layers.3.mlp"])));
+    assert_eq!(join.name(25, &["mlp"]), "mlp.12.up");
+    for other in ["mlp.x.up", "mlp.01.up", "mlp..up", "mlp.65536.up", "mlp.up"] {
+        assert_eq!(join.part(other), None, "{other}");
+    }
+}
+
+#[test]
 fn joins_and_alignments_that_cannot_be_are_refused() {
     let join = |of: &str, into: &str, dim: &str| format!("[[join]]\nof = {of}\ninto = {into}\ndim = {dim}\n");
     let good = join(r#"["*.q", "*.k"]"#, r#""*.qk""#, "1");
@@ -218,6 +241,21 @@ fn joins_and_alignments_that_cannot_be_are_refused() {
             "1",
             3,
             r#"into: expected a tap name, perhaps with * and ?, found "{a,b}""#,
+        ),
+        (r##"["*.#.q"]"##, r#""*.qk""#, "1", 4, "dim: expected 0, as # stacks along a dim in front, found 1"),
+        (
+            r##"["*.#.q", "*.k"]"##,
+            r#""*.qk""#,
+            "0",
+            2,
+            r#"of: expected one # in every part or in none, found 0 in "*.k""#,
+        ),
+        (
+            r##"["*.#.q"]"##,
+            r##""*.#.qk""##,
+            "0",
+            3,
+            r##"into: expected # in the parts only, found "*.#.qk""##,
         ),
         (r#"["a", "b"]"#, r#""""#, "1", 3, r#"into: expected a tap name, perhaps with * and ?, found """#),
         (

@@ -13,6 +13,7 @@ use crate::{
     whole::Whole,
 };
 use capture_core::{Placement, Placements, Sharding, placement::Cut};
+use std::sync::Arc;
 
 /// The records of one tap, and what is known of their placement.
 struct Piece<'p, 'r> {
@@ -46,13 +47,11 @@ impl<'r> Opening<'_, 'r> {
         let whole = Piece::new(taps, whole, said).map_err(|fault| of_side(other, fault))?;
         let inferred = whole.said.is_none() && parts.iter().all(|part| part.said.is_none());
         let axis = axis(joined.dim, &parts).map_err(|fault| of_side(side, fault))?;
-        let (of_parts, of_whole) = fit(&parts, &whole, axis)?;
+        let (of_parts, of_whole) = fit(&parts, &whole, (axis, joined.stacked))?;
         row.placement_from =
             Some(if whole.said.is_some() { self.pair.from } else { PlacementFrom::Inferred });
         row.placement = Some(of_whole.to_string());
-        let names: Vec<String> =
-            parts.iter().zip(&of_parts).map(|(part, p)| format!("{} {p}", part.taps.firing.tap)).collect();
-        let text = format!("{}: joined along dim {} of {}", SIDES[side], joined.dim, names.join(", "));
+        let text = format!("{}: {}", SIDES[side], made_of(joined, &parts, &of_parts));
         row.diagnoses.push(Diagnosis::new(Kind::Joined, text));
         for (part, placements) in parts.iter().zip(&of_parts) {
             self.note_absent(row, side, (part.taps.firing, part.group), placements);
@@ -60,7 +59,11 @@ impl<'r> Opening<'_, 'r> {
         self.note_absent(row, other, (&own, whole.group), &of_whole);
         let made = parts.into_iter().zip(&of_parts).map(|(part, placements)| part.assemble(placements));
         let made = made.collect::<Result<Vec<_>, _>>().map_err(|fault| of_side(side, fault))?;
-        let tensor = concatenate(made, axis).map_err(|text| of_side(side, Fault::Layout(text)))?;
+        let tensor = match joined.stacked {
+            Some(of_one) => stack(made, of_one),
+            None => concatenate(made, axis),
+        };
+        let tensor = tensor.map_err(|text| of_side(side, Fault::Layout(text)))?;
         let whole = whole.assemble(&of_whole).map_err(|fault| of_side(other, fault))?;
         if inferred {
             no_replicas([&tensor.whole, &whole.whole]).map_or(Ok(()), |text| Err(Fault::Layout(text)))?;
@@ -180,7 +183,7 @@ fn axis(dim: i32, parts: &[Piece<'_, '_>]) -> Result<usize, Fault> {
 fn fit(
     parts: &[Piece<'_, '_>],
     whole: &Piece<'_, '_>,
-    axis: usize,
+    (axis, stacked): (usize, Option<usize>),
 ) -> Result<(Vec<Placements>, Placements), Fault> {
     let open = parts.iter().find(|part| part.said.is_none());
     let choices =
@@ -195,6 +198,9 @@ fn fit(
         let sizes: Vec<u64> = shapes.iter().map(|s| s.get(axis).copied().unwrap_or(0)).collect();
         let mut joined = shapes[0].clone();
         joined[axis] = sizes.iter().fold(0, |sum, n| n.saturating_add(sum));
+        if let Some(of_one) = stacked {
+            joined = stacked_shape(&joined, parts.len() / of_one);
+        }
         for (sharding, shape) in &whole.may_be {
             // What was said is not doubted: where it does not fit, the shapes say so.
             if *shape != joined && sharding.is_some() {
@@ -202,7 +208,7 @@ fn fit(
             }
             let sharding = sharding.clone().map(|s| match s {
                 Sharding::Shard { axis: along, cut: Cut::Plain, size }
-                    if usize::try_from(along) == Ok(axis) =>
+                    if stacked.is_none() && usize::try_from(along) == Ok(axis) =>
                 {
                     Sharding::Shard { axis: along, cut: Cut::Sections(sizes.clone()), size }
                 }
@@ -231,6 +237,49 @@ fn fit(
             of(whole)
         ))
     })
+}
+
+/// What was joined, and how, for people.
+fn made_of(joined: &Joined, parts: &[Piece<'_, '_>], placements: &[Placements]) -> String {
+    const LISTED: usize = 4;
+    let names = parts.iter().zip(placements).map(|(part, p)| format!("{} {p}", part.taps.firing.tap));
+    let names: Vec<String> = names.take(LISTED).collect();
+    let more = match parts.len() - names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let how = match joined.stacked {
+        Some(of_one) => format!("{} stacked, each ", parts.len() / of_one),
+        None => String::new(),
+    };
+    format!("{how}joined along dim {} of {}{more}", joined.dim, names.join(", "))
+}
+
+/// The shape of so many tensors stacked that were joined along dim 0.
+fn stacked_shape(joined: &[u64], number: usize) -> Vec<u64> {
+    let number = number.max(1) as u64;
+    [number, joined[0] / number].into_iter().chain(joined[1..].iter().copied()).collect()
+}
+
+/// The tensors joined along dim 0, so many at a time, and what that makes stacked along a dim in front.
+fn stack(tensors: Vec<Tensor<'_>>, of_one: usize) -> Result<Tensor<'_>, String> {
+    let (mut tensors, mut steps) = (tensors.into_iter().map(with_dim_in_front).peekable(), Vec::new());
+    while tensors.peek().is_some() {
+        steps.push(concatenate(tensors.by_ref().take(of_one).collect(), 1)?);
+    }
+    concatenate(steps, 0)
+}
+
+/// The tensor, and all that it is made of, with a dim of length 1 in front.
+fn with_dim_in_front(Tensor { mut whole, head_of }: Tensor<'_>) -> Tensor<'_> {
+    let longer = |shape: &[u64]| [1].iter().chain(shape).copied().collect::<Vec<u64>>();
+    let parts = Arc::unwrap_or_clone(whole.parts).into_iter().map(|part| {
+        let shape = longer(&part.shape);
+        part.reshaped(shape)
+    });
+    whole.parts = Arc::new(parts.collect());
+    whole.shape = longer(&whole.shape);
+    Tensor { whole, head_of }
 }
 
 fn concatenate(tensors: Vec<Tensor<'_>>, axis: usize) -> Result<Tensor<'_>, String> {

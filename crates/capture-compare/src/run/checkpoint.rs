@@ -1,7 +1,7 @@
 //! A checkpoint as a run: the tensors of its safetensors files under their own names, as if one process of one rank had
 //! captured them in step 0.
 
-use super::{Entry, OpenError, Process, Run, catalogue};
+use super::{Entry, OpenError, Process, Run};
 use crate::{
     segment,
     source::{Access, FileError, Source, file_error, open_regular},
@@ -87,8 +87,8 @@ impl Run {
             process: "checkpoint".to_owned(),
         };
         let processes = vec![Process { identity, manifest: None }];
-        let away = catalogue::Away::default();
-        Ok(Self { path: path.to_owned(), processes, entries, errors, sources, away })
+        let (pieces, away) = Default::default();
+        Ok(Self { path: path.to_owned(), processes, entries, errors, sources, pieces, away })
     }
 }
 
@@ -107,6 +107,14 @@ fn record(tap: String, seq: u64) -> Record {
         device: String::new(),
         encoding: None,
         crc32: 0,
+    }
+}
+
+/// Puts a checkpoint's tensors in the order of their names, with numbers by their value, and numbers them.
+pub(super) fn number(entries: &mut [Entry]) {
+    entries.sort_by_cached_key(|entry| natural(&entry.record.tap));
+    for (seq, entry) in (0..).zip(entries) {
+        entry.record.seq = seq;
     }
 }
 
