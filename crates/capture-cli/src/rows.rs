@@ -18,8 +18,9 @@ const NARROW: u16 = 60;
 
 /// The column that gives way where there is no room.
 const TAP: usize = 1;
-/// Width of the longest verdict.
+/// Widths of the longest verdict and number.
 const VERDICT: u16 = 9;
+const UNITS: u16 = 8;
 
 /// One line for each row; columns that would be empty are left out.
 pub(crate) fn rows(rows: &[Row], several: bool, colours: bool) -> String {
@@ -52,7 +53,11 @@ pub(crate) fn rows(rows: &[Row], several: bool, colours: bool) -> String {
         table.add_row(cells);
     }
     for (i, name) in header.iter().enumerate().filter(|(i, _)| *i != TAP) {
-        let least = if i == 0 { VERDICT } else { name.len() as u16 };
+        let least = match *name {
+            "verdict" => VERDICT,
+            "units" => UNITS,
+            name => name.len() as u16,
+        };
         if let Some(column) = table.column_mut(i) {
             // With the space on either side.
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least + 2)));

@@ -5,7 +5,7 @@ use crate::{
     index::{Firing, Group, Index},
     misfit::Misfit,
     report::{Diagnosis, Kind},
-    run::Process,
+    run::{FileError, Process},
 };
 use capture_core::{
     Mesh, Placements, Selection,
@@ -107,6 +107,12 @@ impl<'r> Seat<'r> {
         let unknown = index.run.processes.iter().filter(|p| p.identity.rank.is_none()).count();
         if unknown > 0 {
             return Some(format!("the rank of {unknown} processes is unknown"));
+        }
+        // That is an error of its own, and no statement about what the rank held.
+        let of_rank = |name: &str| self.rank.is_some_and(|rank| name.starts_with(&format!("rank{rank}.")));
+        let name = |error: &FileError| error.file.file_name().is_some_and(|f| of_rank(&f.to_string_lossy()));
+        if index.run.errors.iter().any(name) {
+            return Some("a file of it cannot be read".to_owned());
         }
         let entry_of = &index.run.entries[entry];
         let own = &index.run.processes[entry_of.process];

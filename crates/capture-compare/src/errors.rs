@@ -314,11 +314,11 @@ impl<T: Real> Loop for Stretch<'_, T> {
     }
 }
 
-/// The means of `of` neighbours, a power of two, found in halves; both slices are used up. Nothing is left of the last
-/// ones that do not fill a chunk.
+/// The means of `of` neighbours, a power of two no larger than a block, found in halves. Nothing is left of the last ones that
+/// do not fill a chunk.
 pub(crate) struct Means<'q, T> {
-    pub(crate) values: &'q mut [T],
-    pub(crate) scratch: &'q mut [T],
+    pub(crate) values: &'q [T],
+    pub(crate) means: &'q mut [T],
     pub(crate) of: usize,
 }
 
@@ -327,14 +327,20 @@ impl<'q, T: Real> Loop for Means<'q, T> {
 
     #[inline(always)]
     fn run(self) -> &'q [T] {
-        let (mut from, mut to, half) = (self.values, self.scratch, T::of(0.5));
-        for _ in 0..self.of.ilog2() {
-            let n = from.len() / 2;
-            for (mean, [a, b]) in to.iter_mut().zip(from.as_chunks::<2>().0) {
-                *mean = (*a + *b) * half;
+        let Self { values, means, of } = self;
+        for (values, means) in values.chunks(BLOCK).zip(means.chunks_mut(BLOCK / of)) {
+            let mut halves = [T::default(); BLOCK];
+            halves[..values.len()].copy_from_slice(values);
+            for _ in 0..of.ilog2() {
+                let from = halves;
+                // The upper half is of no use; of a fixed number of places vectors are made.
+                for j in 0..BLOCK / 2 {
+                    halves[j] = (from[2 * j] + from[2 * j + 1]) * T::of(0.5);
+                }
             }
-            (from, to) = (&mut to[..n], from);
+            let n = values.len() / of;
+            means[..n].copy_from_slice(&halves[..n]);
         }
-        from
+        &means[..values.len() / of]
     }
 }

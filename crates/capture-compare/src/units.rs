@@ -358,7 +358,7 @@ impl Units<'_> {
         vectors::run(Add { to: &mut sums.elements, values: q });
         vectors::run(Add { to: &mut sums.near_elements, values: v });
         if grid.width >= 2 * self.chunk {
-            let means = vectors::run(Means { values: q, scratch: v, of: self.chunk });
+            let means = vectors::run(Means { values: q, means: v, of: self.chunk });
             vectors::run(Add { to: &mut sums.chunks, values: &means[..grid.width / self.chunk] });
         }
     }

@@ -140,3 +140,17 @@ fn an_assumed_mesh_is_said() {
     let recorded = record_as(&[tensor(0, "n", None)], identity);
     expect(&recorded, "n", true, "no record of rank 1 (the mesh is not known: all ranks were taken as tp)");
 }
+
+/// What a file would have said cannot be told: it is an error, and no difference.
+#[test]
+fn a_rank_of_which_a_file_cannot_be_read_is_no_difference() {
+    let mut recorded = run("tp=2", &[0, 1], &[], Some("R"));
+    let dir = recorded.dir.path().join("r");
+    let files = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+    let of_rank_1 =
+        |path: &std::path::PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("rank1.");
+    std::fs::write(files.into_iter().find(of_rank_1).unwrap(), b"torn").unwrap();
+    recorded.run = Run::open(&dir, Access::Mapped).unwrap();
+    assert_eq!(recorded.run.errors.len(), 1);
+    expect(&recorded, "n", false, "no record of rank 1: a file of it cannot be read");
+}

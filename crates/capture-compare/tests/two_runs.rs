@@ -598,11 +598,8 @@ fn nothing_is_not_identical() {
     let whole = |sign: f32| record("tp=1", &[Tensor::f32(0, "a", &[2, 2], &[sign, 2.0, 3.0, 4.0])]);
     let report = with_layouts(&whole(1.0).run, &whole(-1.0).run, cropped);
     assert_eq!((report.verdict, report.exit_status()), (None, 2));
-    let empty = Tensor::f32(0, "a", &[0, 2], &[]);
-    assert_eq!(
-        rows(std::slice::from_ref(&empty), "tp=1", &[empty.clone()])[0].verdict,
-        Some(Verdict::Identical)
-    );
+    let empty = [Tensor::f32(0, "a", &[0, 2], &[])];
+    assert_eq!(rows(&empty, "tp=1", &empty)[0].verdict, Some(Verdict::Identical));
     let alone = record("tp=2", &[0, 1].map(|rank| Tensor { rank, ..side(1.0, 0) }.placed("R")));
     let rows = capture_compare::check(&alone.run, &Layouts::default(), Options::default()).rows;
     assert_eq!(rows[0].verdict, None, "{rows:#?}");
@@ -652,6 +649,6 @@ fn stored_numbers_differ_by_a_cast_or_are_different() {
     let scales =
         |by: u8| Tensor::new(0, "w", Dtype::F8_E8M0, &[64], (0..64).map(|i| 100 + i % 20 + by).collect());
     assert_eq!(stored(scales(0), scales(1)).verdict, Some(Verdict::Different));
-    let codes = |by: u8| Tensor::new(0, "w", Dtype::F8_E4M3, &[64], (0..64).map(|i| 40 + i ^ by).collect());
+    let codes = |by: u8| Tensor::new(0, "w", Dtype::F8_E4M3, &[64], (0..64).map(|i| (40 + i) ^ by).collect());
     assert_eq!(stored(codes(0), codes(1)).verdict, Some(Verdict::Different));
 }
