@@ -67,16 +67,18 @@ class Oracle:
         u, underflow = 2.0**-precision, 2.0 ** (exponent - precision)
         r, c = rows_of(self.r), rows_of(self.c)
         finite = np.isfinite(r) & np.isfinite(c)
-        magnitude = np.where(finite, np.abs(r), np.nan)
+        # What is zero on both sides has no size to be measured by, and no error.
+        there = finite & ((r != 0) | (c != 0))
+        magnitude = np.where(there, np.abs(r), np.nan)
         row = np.nanmean(magnitude, axis=1, keepdims=True)
+        n = there.sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            column = np.nanmean(np.where(row > 0, magnitude / row, np.where(finite, 0.0, np.nan)), axis=0)
-        row = np.maximum(row, np.median(row[row > 0]) / 64)
-        n = len(r)
+            column = np.nanmean(np.where(row > 0, magnitude / row, np.where(there, 0.0, np.nan)), axis=0)
+        row = np.maximum(row, np.median(row[row > 0]) / 4)
         column = np.maximum((column / np.median(column[column > 0]) * n + 4) / (n + 4), 0.25)
         terms = rows_of(np.broadcast_to(self.terms, self.r.shape)) if np.ndim(self.terms) else self.terms
         w = u * (np.abs(r) + row * column + terms) + underflow
-        return np.where(finite & (c != r), np.abs(c - r) / w, np.where(finite, 0.0, np.nan))
+        return np.where(finite & (c != r), np.abs(c - r) / w, np.where(there, 0.0, np.nan))
 
     def figures(self) -> dict[str, Any]:
         finite = np.isfinite(self.r) & np.isfinite(self.c)

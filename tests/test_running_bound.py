@@ -35,9 +35,11 @@ class Layer:
         """The largest error of a result over its running bound."""
         r, c = self.y.astype(np.float64), y.astype(np.float64)
         p = np.stack(partials).astype(np.float64)
-        row = np.abs(r).mean(1, keepdims=True)
-        column = (np.abs(r) / row).mean(0)
-        usual = row * (column / np.median(column) * ROWS + 4) / (ROWS + 4)
+        there = r != 0
+        row = np.abs(r).sum(1, keepdims=True) / there.sum(1, keepdims=True)
+        n = there.sum(0)
+        column = (np.abs(r) / row).sum(0) / n
+        usual = row * (column / np.median(column) * n + 4) / (n + 4)
         allowed = np.abs(p).sum(0) + np.abs(np.cumsum(p, 0)).sum(0) + np.abs(r) + np.abs(c) + usual
         return float(np.max(np.abs(c - r) / (U * allowed)))
 

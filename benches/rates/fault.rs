@@ -81,7 +81,9 @@ impl Fault {
     /// depends on the size of the numbers.
     pub(crate) fn suits(self, kind: Kind, noise: f32) -> bool {
         match self {
-            Self::RowBy2Percent | Self::AllBy1Percent | Self::AllBy3PerMille => noise == 0.0,
+            Self::RowBy2Percent | Self::AllBy1Percent | Self::AllBy3PerMille => {
+                noise == 0.0 && !kind.amplifies()
+            }
             Self::ElementByQuarter => kind == Kind::Gemm,
             Self::BiasTwice | Self::RankDropped | Self::RanksSwapped => kind.is_linear(),
             Self::ChannelsZeroed => kind.is_linear() || matches!(kind, Kind::Residual | Kind::RmsNorm),

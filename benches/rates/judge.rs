@@ -34,7 +34,9 @@ impl Tally {
 
     /// The same in short: `3 + 2`, `0` where there were none.
     pub(crate) fn alarms(self) -> String {
-        if self.different + self.suspect == 0 {
+        if self.pairs == 0 {
+            "–".into()
+        } else if self.different + self.suspect == 0 {
             "0".into()
         } else {
             format!("{} + {}", self.different, self.suspect)

@@ -53,6 +53,9 @@ impl Kind {
         Self::Payload,
     ];
 
+    /// Those that a few rows are drawn of as well: what each row of them holds is like what others do.
+    pub(crate) const USUAL: &[Self] = Self::ALL.split_at(10).0;
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gemm => "linear with bias",
@@ -74,6 +77,17 @@ impl Kind {
             Self::CancellingRows => "linear, one row in four cancels",
             Self::Payload => "payload with a scale of its own",
         }
+    }
+
+    /// How many times as many columns it has: of the few numbers that are not zero a row should hold some.
+    pub(crate) fn widening(self) -> usize {
+        if self == Self::SparserRelu { 4 } else { 1 }
+    }
+
+    /// Whether it makes more of the rounding before, so that a small factor is inside it.
+    pub(crate) fn amplifies(self) -> bool {
+        use Kind::*;
+        matches!(self, Relu | SparseRelu | SparserRelu | Gelu | SharpSoftmax | Router | Payload)
     }
 
     /// The dtype it computes in where it is drawn for `format`; `None` where it is of no use there.

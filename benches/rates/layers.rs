@@ -13,6 +13,7 @@ use rayon::prelude::*;
 /// What is drawn: how many seeds of each kind, and of what shape.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Draw {
+    pub(crate) kinds: &'static [Kind],
     pub(crate) seeds: u64,
     pub(crate) tokens: usize,
     pub(crate) inner: usize,
@@ -55,10 +56,11 @@ pub(crate) fn sum(tallies: impl Iterator<Item = Tally>) -> Tally {
 /// Judges every kind of layer on every seed, correct and with every fault that suits it.
 pub(crate) fn measure(draw: Draw, format: Format, noise: f32) -> Rates {
     let work: Vec<(Kind, u64)> =
-        Kind::ALL.into_iter().flat_map(|kind| (0..draw.seeds).map(move |seed| (kind, seed))).collect();
+        draw.kinds.iter().flat_map(|kind| (0..draw.seeds).map(|seed| (*kind, seed))).collect();
     let one = |&(kind, seed): &(Kind, u64)| {
         let Draw { tokens, inner, width, .. } = draw;
-        let recipe = |format| Recipe { kind, format, tokens, inner, width, noise, seed };
+        let recipe =
+            |format| Recipe { kind, format, tokens, inner, width: width * kind.widening(), noise, seed };
         kind.arithmetic(format).map_or_else(KindRates::default, |format| rates_of(recipe(format)))
     };
     let found: Vec<KindRates> = work.par_iter().map(one).collect();
@@ -77,9 +79,13 @@ pub(crate) fn measure(draw: Draw, format: Format, noise: f32) -> Rates {
 fn rates_of(recipe: Recipe) -> KindRates {
     let Recipe { kind, format, noise, seed, .. } = recipe;
     let right = recipe.compute(Sharding::Right);
-    // The input that the layer shares with the one before stands for all taps before it.
-    let before = Some(judge(&whole(&right.input[0], format), &whole(&right.input[1], format), None).noise);
     let stored = right.stored;
+    // The input that the layer shares with the one before stands for all taps before it, and for their format.
+    let noise_before = judge(&whole(&right.input[0], format), &whole(&right.input[1], format), None).noise;
+    let before = Some(match [stored, format].map(Format::roundoff) {
+        [own, coarser] if own < coarser => noise_before.max(coarser / 2.0),
+        _ => noise_before,
+    });
     let reference = whole(&right.output[0], stored);
     let decision = judge(&reference, &whole(&right.output[1], stored), before);
     let mut rates = KindRates { correct: Tally::of(decision.verdict), ..KindRates::default() };

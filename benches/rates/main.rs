@@ -24,6 +24,7 @@ mod ties;
 mod page;
 mod tables;
 
+use layer::Kind;
 use layers::{Draw, Rates};
 use number::Format;
 use std::{io, path::Path, process::ExitCode, time::Instant};
@@ -45,12 +46,13 @@ struct Extent {
 
 impl Extent {
     fn full() -> Self {
-        let draw = |tokens, width| Draw { seeds: 200, tokens, inner: 512, width };
+        let draw = |kinds, tokens, width| Draw { kinds, seeds: 200, tokens, inner: 512, width };
+        let few = |tokens, width| draw(Kind::USUAL, tokens, width);
         let row_parallel = |inner| row_parallel::Size { tokens: 64, inner, width: 512 };
         Self {
             seeds: 200,
-            layer: draw(64, 256),
-            few_rows: vec![draw(1, 256), draw(2, 256), draw(3, 256), draw(5, 64)],
+            layer: draw(&Kind::ALL, 64, 256),
+            few_rows: vec![few(1, 256), few(2, 256), few(3, 256), few(5, 64)],
             row_parallel: [row_parallel(4096), row_parallel(8192)],
             models: 200,
             model: model::Size { layers: 32, tokens: 64, hidden: 256, heads: 8, inner: 768, vocabulary: 512 },
@@ -59,12 +61,12 @@ impl Extent {
     }
 
     fn quick() -> Self {
-        let draw = |tokens, width| Draw { seeds: 3, tokens, inner: 128, width };
+        let draw = |kinds, tokens, width| Draw { kinds, seeds: 3, tokens, inner: 128, width };
         let row_parallel = |inner| row_parallel::Size { tokens: 16, inner, width: 64 };
         Self {
             seeds: 3,
-            layer: draw(32, 64),
-            few_rows: vec![draw(1, 64), draw(5, 64)],
+            layer: draw(&Kind::ALL, 32, 64),
+            few_rows: vec![draw(Kind::USUAL, 1, 64), draw(Kind::USUAL, 5, 64)],
             row_parallel: [row_parallel(512), row_parallel(1024)],
             models: 3,
             model: model::Size { layers: 3, tokens: 16, hidden: 64, heads: 2, inner: 128, vocabulary: 64 },
@@ -77,7 +79,7 @@ impl Extent {
         match name {
             "layers" => {
                 let rates = all_settings(self.layer);
-                let Draw { seeds, tokens, inner, width } = self.layer;
+                let Draw { seeds, tokens, inner, width, .. } = self.layer;
                 let caption = |table| {
                     format!(
                         "{tokens} × {width}, K = {inner}, {seeds} seeds of each kind of layer.\n\n{table}"
@@ -180,7 +182,8 @@ mod tests {
     #[test]
     fn correct_layers_pass_and_swapped_heads_do_not() {
         for format in Format::ALL {
-            let rates = layers::measure(Extent::quick().layer, format, 0.0);
+            let usual = Draw { kinds: Kind::USUAL, ..Extent::quick().layer };
+            let rates = layers::measure(usual, format, 0.0);
             assert_eq!((rates.correct().different, rates.correct().pairs), (0, 30));
             let swapped = rates.fault(Fault::HeadsSwapped as usize);
             assert_eq!((swapped.different, swapped.pairs), (30, 30), "{}", format.name());

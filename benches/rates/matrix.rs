@@ -129,5 +129,5 @@ pub(crate) fn silu(x: f32) -> f32 {
 
 /// GELU, by the usual approximation.
 pub(crate) fn gelu(x: f32) -> f32 {
-    0.5 * x * (1.0 + (0.797_884_56 * (x + 0.044_715 * x * x * x)).tanh())
+    0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x * x * x)).tanh())
 }

@@ -34,6 +34,10 @@ impl Format {
         }
     }
 
+    pub(crate) fn roundoff(self) -> f64 {
+        Float::of(self.dtype()).map_or(0.0, Float::roundoff)
+    }
+
     /// The relative noise of the taps before, from none to much.
     pub(crate) fn settings(self) -> [f32; 4] {
         match self {

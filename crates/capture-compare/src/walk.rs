@@ -3,8 +3,8 @@
 //! The noise E of a group of ranks starts unknown; every tap that is not `DIFFERENT` raises it to its own, λ·u, and it
 //! carries over from step to step, as the KV cache does. A run that differs from the reference by rounding only
 //! (`--noise`) says instead what each tap may inherit. After a tap in bf16 or fp16 a wider one may inherit half a rounding
-//! of that format, whatever the taps showed: a router's probabilities in fp32 are made of logits that no tap need show. A tap whose own noise grew out of proportion to that of the same tap
-//! of earlier layers is `SUSPECT`.
+//! of that format, whatever the taps showed: a router's probabilities in fp32 are made of logits that no tap need show. A
+//! tap whose own noise grew out of proportion to that of the same tap of earlier layers is `SUSPECT`.
 //!
 //! Ids that differ are `SUSPECT` where all that differ are ties and their scores passed. The rows concerned are left out
 //! of later taps ([`crate::ties`]), and others may follow from them: through attention, and through sequences that go on

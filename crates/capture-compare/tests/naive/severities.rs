@@ -98,7 +98,8 @@ impl Statistics {
         let relative = self.rel.min(8.0 * noise).max(2.0 * noise);
         let all = if u > 2f64.powi(-8) { u / 4.0 } else { u / 8.0 };
         let least = if self.slopes.len() >= 8 { all } else { u / 2.0 };
-        let floor = least.max(4.0 * relative * relative).max((self.lambda - 0.5) * u);
+        let before = if u > 2f64.powi(-8) { 2.0 * inherited.unwrap_or(0.0) } else { 0.0 };
+        let floor = least.max(4.0 * relative * relative).max((self.lambda - 0.5) * u).max(before);
         (middle.abs() / floor).min(z / 8.0)
     }
 
