@@ -106,7 +106,7 @@ def test_an_unknown_rank_is_not_among_any_given(rank: Launch) -> None:
         ("all", [0, 1, 2, 3, 4], False),
         ("2", [2], True),
         ("1-3", [1, 2, 3], True),
-        ("0-4/2", [0, 2, 4], False),
+        ("0-4/2", [0, 2, 4], True),
     ],
 )
 def test_steps(rank: Launch, steps: str, captured: list[int], ends: bool) -> None:

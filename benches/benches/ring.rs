@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 fn ring(c: &mut Criterion) {
     let ring: Ring<u64> = Ring::new(64 << 20).expect("memory");
-    ring.warm();
+    ring.warm(|| ());
     let mut group = c.benchmark_group("ring");
     for n_bytes in [0, 1024, 1 << 20] {
         group.bench_function(format!("reserve, publish, take, free {n_bytes} bytes"), |b| {

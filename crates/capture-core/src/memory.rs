@@ -43,11 +43,14 @@ impl Memory {
     }
 
     /// Makes the kernel provide every page now. Contents are kept, so producers may write meanwhile. In pieces, as the
-    /// address space is locked against `mmap` in other threads during each.
-    pub(crate) fn warm(&self) {
+    /// address space is locked against `mmap` in other threads during each, and for as long as `goes_on` says so.
+    pub(crate) fn warm(&self, mut goes_on: impl FnMut() -> bool) {
         const MADV_POPULATE_WRITE: libc::c_int = 23;
         const PIECE: usize = 8 << 20;
         for at in (0..self.n_bytes).step_by(PIECE) {
+            if !goes_on() {
+                return;
+            }
             let n = PIECE.min(self.n_bytes - at);
             // SAFETY: part of our mapping. Kernels before 5.14 refuse, and pages come at the first touch as usual.
             if unsafe { libc::madvise(self.at(at).cast(), n, MADV_POPULATE_WRITE) } != 0 {

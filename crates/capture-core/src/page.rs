@@ -216,31 +216,3 @@ fn sealed_memfd() -> io::Result<OwnedFd> {
     };
     if done { Ok(fd) } else { Err(io::Error::last_os_error()) }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::FileExt;
-
-    /// The only test of this process that touches the page's words.
-    #[test]
-    fn the_mapped_page_is_the_static() {
-        assert!(!step(), "nothing is due");
-        map().expect("memfd");
-        assert_eq!(steps(), 1, "mapping keeps the words");
-        assert!(!step());
-        set_on(true);
-        assert!(step(), "while on every step looks up");
-        let fd = descriptor().expect("mapped");
-        let file = std::fs::File::open(format!("/proc/self/fd/{fd}")).unwrap();
-        let mut seen = [0u8; 40];
-        file.read_exact_at(&mut seen, 0).unwrap();
-        set_on(false);
-        assert_eq!(&seen[..8], b"TPCAPTUR");
-        assert_eq!(seen[12..16], std::process::id().to_le_bytes());
-        assert_eq!((seen[8], seen[16], seen[24], seen[32]), (2, 1, 3, 0), "version, switch, steps, due");
-        assert_eq!(file.metadata().unwrap().len(), PAGE_BYTES as u64);
-        let writer = std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{fd}")).unwrap();
-        assert!(writer.set_len(0).is_err(), "sealed against truncation");
-    }
-}

@@ -152,9 +152,12 @@ impl<T> Ring<T> {
         self.memory.n_bytes()
     }
 
-    /// Has the kernel provide the memory now.
-    pub fn warm(&self) {
-        self.memory.warm();
+    /// Has the kernel provide the memory now, unless the ring is closed meanwhile; `note` is called again and again.
+    pub fn warm(&self, note: impl Fn()) {
+        self.memory.warm(|| {
+            note();
+            !self.state.lock().closed
+        });
     }
 
     /// Takes a range of `n_bytes` behind all earlier ones; its payload is made once there is room.

@@ -129,7 +129,7 @@ impl Other {
         self.page().bell().steps.load(Relaxed)
     }
 
-    /// Whether the quick kind of [`barrier`](super::barrier) reaches the process.
+    /// Whether the quick kind of [`barrier`](super::barrier()) reaches the process.
     #[must_use]
     pub fn is_expedited(&self) -> bool {
         self.page().traits().load(Relaxed) & TRAIT_EXPEDITED != 0

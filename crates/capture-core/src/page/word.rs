@@ -13,7 +13,7 @@ pub trait Word {
     fn compare_exchange(&self, old: u64, new: u64, order: Ordering, failure: Ordering) -> Result<u64, u64>;
     fn fence(order: Ordering);
     /// Keeps the compiler from moving accesses across, and nothing else: the processor's half of this fence is made
-    /// by whoever needs it, see [`barrier`](super::barrier). loom, which knows no such thing, takes a whole fence.
+    /// by whoever needs it, see [`barrier`](super::barrier()). loom, which knows no such thing, takes a whole fence.
     fn light_fence();
 }
 
