@@ -2,6 +2,7 @@
 #
 #   make demo     a sharding fault, captured and named, in a few seconds (after the first installation)
 #   make test     all tests
+#   make fuzz     hostile files and texts, a minute of each target (FUZZ_MS=600000 for ten)
 #   make bench    what the hook costs, off and on
 #   make verdict-rates   false alarms and misses of the verdict, into docs/compare.md (about a quarter of an hour)
 #   make lint     everything that is checked without running
@@ -9,6 +10,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out/demo
+FUZZ_MS ?= 60000
 
 BIN := $(VENV)/bin
 # cargo and maturin look for Python themselves: let them find this one.
@@ -20,7 +22,7 @@ NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name tests -
 LOOM_TESTS := $(basename $(notdir $(wildcard crates/capture-core/tests/loom*.rs)))
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust test-loom test-python bench verdict-rates lint lint-rust lint-python deny install clean
+.PHONY: demo test test-rust test-loom test-python fuzz bench verdict-rates lint lint-rust lint-python deny install clean
 
 demo: $(VENV)/demo.stamp $(VENV)/native.stamp
 	@$(BIN)/python examples/mla/demo.py --out $(OUT)
@@ -38,6 +40,9 @@ endif
 
 test-python: $(VENV)/test.stamp $(VENV)/native.stamp
 	$(BIN)/python -m pytest
+
+fuzz: $(BIN)/python
+	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) cargo test --locked --profile fuzz --package capture-cli --test hostile
 
 bench: $(VENV)/test.stamp $(VENV)/native.stamp
 	cargo bench --locked --package capture-benches --benches -- --warm-up-time 0.5 --measurement-time 1

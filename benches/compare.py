@@ -1,6 +1,6 @@
 """Two runs compared, beside memcmp over their files, an allclose loop in PyTorch and SGLang's comparator.
 
-With as many threads as there are cores, and the files in the page cache. TPCAPTURE_BENCH_GIB: how large a side
+With as many threads as there are cores, and the files in the page cache. BENCH_GIB: how large a side
 is, in GiB, a quarter if unset. SGLang's rows are left out where `sglang` is not installed.
 """
 
@@ -116,6 +116,14 @@ def dumped(directory: Path, tensors: Tensors) -> Path:
     return directory
 
 
+class Absent(ModuleType):
+    """A module of which anything can be imported and nothing used."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
 @functools.cache
 def comparator() -> ModuleType | None:
     """SGLang's dump comparator, without the packages around it that need a server's dependencies."""
@@ -128,9 +136,10 @@ def comparator() -> ModuleType | None:
         package = ModuleType(name)
         package.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
-    utils = ModuleType("sglang.srt.utils")
-    utils.get_device = lambda: "cpu"  # type: ignore[attr-defined]
-    sys.modules[utils.__name__] = utils
+    # What the dumper, of which the comparator takes a helper, has of the server.
+    for name in ("sglang.srt.utils", "sglang.srt.managers.io_struct", "sglang.srt.runtime_context"):
+        sys.modules[name] = Absent(name)
+    sys.modules["sglang.srt.utils"].get_device = lambda: "cpu"  # type: ignore[attr-defined]
     try:
         return importlib.import_module("sglang.srt.debug_utils.dump_comparator")
     except ImportError as error:
@@ -183,7 +192,7 @@ def runs(dtype: torch.dtype, n_tensors: int, n_bytes: int, rounds: int) -> Itera
 
 def figures(quick: bool) -> Iterator[Figure]:
     torch.set_num_threads(THREADS)
-    n_bytes = 16 * MIB if quick else int(float(os.environ.get("TPCAPTURE_BENCH_GIB", "0.25")) * GIB)
+    n_bytes = 16 * MIB if quick else int(float(os.environ.get("BENCH_GIB", "0.25")) * GIB)
     for dtype in (torch.bfloat16, torch.float32):
         for n_tensors in (16, 1):
             yield from runs(dtype, n_tensors, n_bytes, 2 if quick else 9)

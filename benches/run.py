@@ -52,7 +52,7 @@ def build_floor() -> str:
 def figures_of(name: str, floor: str, quick: bool) -> list[Figure]:
     """The figures of one bench."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("TPCAPTURE")}
-    env |= {"TPCAPTURE_BENCH_FLOOR": floor, "TPCAPTURE_BUDGET": "100GiB", "TPCAPTURE_RANK": "0"}
+    env |= {"BENCH_FLOOR": floor, "TPCAPTURE_BUDGET": "100GiB", "TPCAPTURE_RANK": "0"}
     env |= {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(HERE / f"{name}.py"), *(["--quick"] if quick else [])]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)

@@ -31,7 +31,7 @@ Tap = Callable[[Any], None]
 
 def load_floor() -> ModuleType:
     """The module of benches/src/lib.rs, from where run.py built it."""
-    loader = importlib.machinery.ExtensionFileLoader("floor", os.environ["TPCAPTURE_BENCH_FLOOR"])
+    loader = importlib.machinery.ExtensionFileLoader("floor", os.environ["BENCH_FLOOR"])
     spec = importlib.util.spec_from_loader("floor", loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

@@ -4,15 +4,20 @@ one, byte for byte."""
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import ray
 from conftest import Launch, clean_env
+from safetensors.numpy import save_file
 
 import tpcapture
 
@@ -43,6 +48,11 @@ for step in range(2):
     tpcapture.capture("topk_ids", chosen, placement="R")
     experts = x[chosen[:, 1]] * np.arange(1, 9, dtype=np.float32)[:, None]
     tpcapture.capture("experts", experts[:, columns].copy(), placement="S(1)")
+    if step == 0:
+        rows = columns[::-1] if fault and rank == 1 else columns
+        tpcapture.capture("mlp.param.weight", weight[rows], placement="S(0)")
+    tpcapture.capture("input_ids", np.arange(8) + 100 * step, placement="R")
+    tpcapture.capture("seed", np.array([step + (fault and rank == 3)]), placement="R")
 """
 
 LAYOUTS = """
@@ -64,6 +74,12 @@ def split(rank: Launch, tmp_path: Path) -> dict[str, Path]:
             node = "b" if file.name.startswith(("rank1.", "rank3.")) else "a"
             (tmp_path / node / run).mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, tmp_path / node / run)
+    random = np.random.default_rng(5)
+    random.standard_normal((8, 64))
+    tensors = {"mlp.weight": random.standard_normal((64, 32)).astype(np.float32), "other": np.zeros(3)}
+    for place in (whole, tmp_path / "b"):
+        (place / "checkpoint").mkdir()
+        save_file(tensors, place / "checkpoint" / "model.safetensors")
     return {"whole": whole, "a": tmp_path / "a", "b": tmp_path / "b"}
 
 
@@ -109,7 +125,7 @@ def test_a_spread_comparison_reports_what_a_local_one_does(
         assert (local.returncode, local.stderr) == (status, "")
         assert (spread.returncode, spread.stdout) == (status, local.stdout), spread.stderr
         report = json.loads(local.stdout)
-        assert len(report["rows"]) == 32
+        assert len(report["rows"]) == 37
         if candidate == "tied":
             assert report["verdict"] == "SUSPECT"
             assert [row["padded"] for row in report["rows"][13:16]] == [0, 0, 1]
@@ -127,16 +143,86 @@ def test_a_spread_comparison_reports_what_a_local_one_does(
     assert str(split["a"] / "none") in missing.stderr or str(split["b"] / "none") in missing.stderr
 
 
+def test_a_run_alone_a_checkpoint_and_steps_paired_by_inputs_report_what_they_do_locally(
+    split: dict[str, Path], cluster: str, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "$SCRATCH").symlink_to(split["whole"])
+    (here / "layouts.toml").write_text(LAYOUTS + '[align]\nby = "input_ids"\n')
+    for arguments, status in [
+        (["$SCRATCH/right"], 0),
+        (["$SCRATCH/wrong"], 1),
+        (["$SCRATCH/one", "$SCRATCH/right", "--pair", "inputs"], 0),
+        (["$SCRATCH/one", "$SCRATCH/wrong", "--pair", "inputs"], 1),
+        (["$SCRATCH/right", "--checkpoint", "$SCRATCH/checkpoint"], 0),
+        (["$SCRATCH/wrong", "--checkpoint", "$SCRATCH/checkpoint"], 1),
+    ]:
+        arguments += ["--layouts", "layouts.toml", "--json"]
+        local = compare(arguments, here, cluster)
+        spread = compare([*arguments, "--engine", "ray"], here, cluster)
+        assert local.returncode == status, local.stderr
+        assert (spread.returncode, spread.stdout) == (status, local.stdout), spread.stderr
+        assert spread.stderr == local.stderr
+        rows = json.loads(local.stdout)["rows"]
+        assert any(row["verdict"] for row in rows)
+
+
+def busy(seconds: float, path: Path) -> Callable[..., bytes]:
+    """A task that marks that it began and computes, as native code does, without looking for signals."""
+
+    def work(*_: Any) -> bytes:
+        path.touch()
+        import signal
+
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        time.sleep(seconds)
+        return b""
+
+    return work
+
+
+def test_ctrl_c_ends_the_tasks_too(
+    split: dict[str, Path], cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tpcapture import _ray
+
+    began = tmp_path / "began"
+    ray.init(address=cluster, log_to_driver=False)
+    try:
+        monkeypatch.setattr(_ray, "_work", busy(100, began))
+        pressed = 0.0
+
+        def press() -> None:
+            nonlocal pressed
+            while not began.exists():
+                time.sleep(0.05)
+            pressed = time.monotonic()
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press).start()
+        with pytest.raises(KeyboardInterrupt):
+            tpcapture.compare("$SCRATCH/one", "$SCRATCH/right", engine="ray")
+        assert time.monotonic() - pressed < 5
+        deadline = time.monotonic() + 20
+        while ray.available_resources().get("CPU", 0) < 2:
+            assert time.monotonic() < deadline, ray.available_resources()
+            time.sleep(0.1)
+    finally:
+        ray.shutdown()
+
+
 def test_each_task_runs_where_its_files_are(split: dict[str, Path], cluster: str) -> None:
     from tpcapture import _ray
 
     ray.init(address=cluster, log_to_driver=False)
     try:
         machines = _ray.Cluster()
-        listed = machines.list_run(Path("$SCRATCH/right"))
+        listed = machines.results(machines.start_list(Path("$SCRATCH/right"), checkpoint=False))
         assert [reason for _, reason in listed] == ["", ""]
         # Only one machine has the reference.
-        assert sorted(found is None for found, _ in machines.list_run(Path("$SCRATCH/one"))) == [False, True]
+        listed = machines.results(machines.start_list(Path("$SCRATCH/one"), checkpoint=False))
+        assert sorted(found is None for found, _ in listed) == [False, True]
         report = tpcapture.compare("$SCRATCH/one", "$SCRATCH/right", engine="ray")
         assert report.ok
         assert np.isfinite([row.rel_l2 for row in report.rows if row.rel_l2 is not None]).all()

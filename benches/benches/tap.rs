@@ -1,8 +1,8 @@
 //! A tap of Rust code: off, beside a bare relaxed load; on, the fixed cost of a record and its copy.
 #![expect(unsafe_code, reason = "views of the bench's own memory")]
 
-use capture_core::control::{self, Request};
-use capture_core::{Dtype, Element, Selection, Tap, TensorView};
+use capture_core::control::{self, Aim};
+use capture_core::{Dtype, Element, Tap, TensorView};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -42,15 +42,8 @@ fn off(c: &mut Criterion) {
 fn on(c: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a directory for runs");
     control::start(|name| (name == "TPCAPTURE_BUDGET").then(|| "1000GiB".into()));
-    let request = Request {
-        announced: false,
-        dir: dir.path().to_owned(),
-        run: Some("bench".into()),
-        selection: Selection::everything(),
-        ranks: "all".parse().expect("ranks"),
-        steps: "all".parse().expect("steps"),
-    };
-    control::switch_on(request).expect("nothing else is on");
+    let aim = Aim { run: Some("bench".into()), ..Aim::everything(dir.path().to_owned()) };
+    control::switch_on(aim).expect("nothing else is on");
     let mut group = c.benchmark_group("tap on");
     group.sample_size(10);
     for n_bytes in [1 << 10, 1 << 20] {

@@ -8,11 +8,12 @@
     tpcapture.step()                                            # a forward pass begins
 
 What is captured, where it goes and which ranks take part is said by the TPCAPTURE variables when the process starts,
-or by `capturing()`. Nothing raises into the model, unless TPCAPTURE_STRICT=1.
+by `on()` and `capturing()`, or from outside by the command `tpcapture on`. Nothing raises into the model, unless
+TPCAPTURE_STRICT=1.
 """
 
 from tpcapture import _host
-from tpcapture._capturing import capturing
+from tpcapture._capturing import capturing, off, on
 from tpcapture._native import CaptureError, capture, flush, start, status, step, tap
 from tpcapture._report import Diagnosis, Divergence, RankError, Report, Row, Verdict, Worst, compare
 from tpcapture._run import Point, Record, Run, open
@@ -33,6 +34,8 @@ __all__ = [
     "capturing",
     "compare",
     "flush",
+    "off",
+    "on",
     "open",
     "status",
     "step",

@@ -1,4 +1,4 @@
-"""Switching a capture on for the time of a block."""
+"""Switching a capture on and off from inside the process."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,36 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tpcapture import _native
+
+
+def on(
+    select: str | None = None,
+    *,
+    ranks: str = "all",
+    steps: str = "all",
+    dir: str | os.PathLike[str] | None = None,
+    run: str | None = None,
+    limit_bytes: int | None = None,
+    seconds: float | None = None,
+) -> Path:
+    """Switch a capture on, and return the directory of its run, which is made at the first record.
+
+    select: what to capture, everything if None. ranks, steps: as in TPCAPTURE_RANKS and TPCAPTURE_STEPS, steps counted
+    from now. dir: where runs go, TPCAPTURE_DIR if None; the run is a directory in it. run: the run's name, equal on all
+    ranks; derived if None. limit_bytes, seconds: the capture ends by itself after so many bytes of records, or so long.
+
+    ValueError: an argument does not parse. RuntimeError: a capture is on already, or TPCAPTURE=never.
+    """
+    where = None if dir is None else os.fspath(dir)
+    return Path(_native.switch_on(where, select, ranks, steps, run, limit_bytes, seconds))
+
+
+def off() -> str | None:
+    """End the capture that is on, whoever switched it on, and return once it is sealed.
+
+    What went wrong in it, or None; None as well where none was on.
+    """
+    return _native.switch_off("off")
 
 
 @contextmanager
@@ -19,14 +49,11 @@ def capturing(
 ) -> Iterator[Path]:
     """Capture for the time of a `with` block, whose value is the directory of the run.
 
-    dir: where runs go; the run is a directory in it, made at the first record. select: what to capture, everything if
-    None. ranks, steps: as in TPCAPTURE_RANKS and TPCAPTURE_STEPS. run: the run's name, equal on all ranks; derived if
-    None. Everything is sealed when the block is left.
-
-    ValueError: an argument does not parse. RuntimeError: a capture is on already, or TPCAPTURE=never.
+    The arguments are those of `on()`. Everything is sealed when the block is left. A capture that was re-aimed from
+    outside meanwhile goes on.
     """
-    path = _native.switch_on(os.fspath(dir), select, ranks, steps, run)
+    path = on(select, ranks=ranks, steps=steps, dir=dir, run=run)
     try:
-        yield Path(path)
+        yield path
     finally:
-        _native.switch_off("off")
+        _native.switch_off("off", path)

@@ -5,19 +5,25 @@ use crate::{
     Error, number,
     output::{json, unreadable},
     pattern::matching,
-    run::Reading,
+    run::{Reading, printable},
 };
 use capture_compare::{
     Access, Entry, Layouts, LeftOut, OneSided, Options, PairBy, Report, Run, Verdict, check, compare,
     keep_parameters,
-    spread::{self, Cluster, Plan},
+    spread::{self, Cluster, Holds, Plan},
 };
-use capture_core::steps::Steps;
+use capture_core::steps::{Steps, StepsError};
 use std::{
     collections::{BTreeSet, HashMap},
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     str::FromStr,
 };
+
+/// Steps to report on. Unlike in a variable that is not set, no text is no answer.
+pub fn some_steps(text: &str) -> Result<Steps, StepsError> {
+    if text.trim().is_empty() { Err(StepsError(text.to_owned())) } else { text.parse() }
+}
 
 /// What to compare, and how.
 #[derive(Debug, Default, clap::Args)]
@@ -56,7 +62,7 @@ pub struct Comparison {
     #[arg(long, value_name = "GLOB")]
     pub tap: Option<String>,
     /// Report on these steps only: 10 or 10-20.
-    #[arg(long, value_name = "N[-M]")]
+    #[arg(long, value_name = "N[-M]", value_parser = some_steps)]
     pub step: Option<Steps>,
     /// Where tensors are read: here, or by an existing Ray cluster, on whose machines the files of a run may be spread.
     /// Variables such as $SCRATCH in a path are each machine's own.
@@ -107,15 +113,19 @@ pub struct Compared {
 pub type Machines<'m> = Option<&'m dyn Cluster>;
 
 impl Comparison {
-    /// Opens the runs and the layouts file.
-    fn open(&self) -> Result<Opened<'_>, Error> {
-        let layouts = self
-            .layouts
-            .iter()
-            .try_fold(Layouts::default(), |all, path| Ok::<_, Error>(all.before(Layouts::read(path)?)))?;
+    /// What the layouts files say.
+    fn layouts(&self) -> Result<Layouts, Error> {
+        let read = |all: Layouts, path: &PathBuf| Ok::<_, Error>(all.before(Layouts::read(path)?));
+        let layouts = self.layouts.iter().try_fold(Layouts::default(), read)?;
         if self.pair == PairBy::Inputs && layouts.align().is_empty() {
             return Err(Error::NoAlignment);
         }
+        Ok(layouts)
+    }
+
+    /// Opens the runs and the layouts file.
+    fn open(&self) -> Result<Opened<'_>, Error> {
+        let layouts = self.layouts()?;
         let open = |path| Run::open(path, self.reading.access());
         let paths = std::iter::once(&self.run).chain(&self.run_b);
         let mut runs = paths.map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
@@ -125,6 +135,10 @@ impl Comparison {
             runs.insert(0, checkpoint);
         }
         let noise = self.noise.as_deref().map(open).transpose()?;
+        if let Some(noise) = &noise {
+            let runs: Vec<&Path> = runs.iter().map(|run| run.path.as_path()).collect();
+            not_compared(&noise.path, &runs)?;
+        }
         Ok(Opened { asked: self, layouts, runs, noise })
     }
 
@@ -154,25 +168,32 @@ impl Comparison {
     }
 
     fn spread(&self, cluster: &dyn Cluster, details: bool) -> Result<Compared, Error> {
-        let run_b = self.run_b.as_deref().ok_or(Error::RayNeedsTwoRuns)?;
-        if self.pair == PairBy::Inputs {
-            return Err(Error::RayNeedsNumberedSteps);
+        let layouts = self.layouts()?;
+        let paths = [Some(&self.run), self.run_b.as_ref(), self.noise.as_ref()];
+        let runs = paths.into_iter().flatten().map(|path| spread::open(cluster, path, Holds::Run));
+        let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
+        if let Some(path) = &self.checkpoint {
+            let checkpoint = spread::open(cluster, path, Holds::Checkpoint)?;
+            runs[0].keep_parameters(&checkpoint, &layouts);
+            runs.insert(0, checkpoint);
         }
-        let paths = [Some(self.run.as_path()), Some(run_b), self.noise.as_deref()];
-        let runs = paths.into_iter().flatten().map(|path| spread::open(cluster, path));
         let text = |path: &PathBuf| Ok((path.clone(), Layouts::text(path)?));
+        if let [a, b, noise] = runs.as_slice() {
+            not_compared(noise.path(), &[a.path(), b.path()])?;
+        }
         let plan = Plan {
-            runs: runs.collect::<Result<_, _>>()?,
+            runs,
             layouts: self.layouts.iter().map(text).collect::<Result<_, Error>>()?,
             fail_on_nan: self.fail_on_nan,
             pair: self.pair,
             one_sided: self.one_sided(),
+            stored: self.checkpoint.is_some(),
             details,
             mmap: !self.reading.no_mmap,
         };
-        let layouts = plan.layouts()?;
         let report = spread::compare(cluster, &plan)?;
-        let runs = plan.runs[..2].iter().map(|run| run.open(None, Access::Unmapped, HashMap::new()));
+        // The noise run is none of those compared.
+        let runs = plan.runs.iter().take(2).map(|run| run.open(None, Access::Unmapped, HashMap::new()));
         self.compared(report, &layouts, runs.collect())
     }
 
@@ -181,6 +202,11 @@ impl Comparison {
         let mut notes = self.unmatched(layouts, &runs);
         let report = self.chosen(report)?;
         notes.extend(self.left_out(&report, &runs[0]));
+        if let [a, b] = runs.as_slice()
+            && is_same(&a.path, &b.path)
+        {
+            notes.push(format!("tpcapture: both runs are one directory, read twice: {}", a.path.display()));
+        }
         if let Some(why) = self.nothing(&report, &runs[0]) {
             notes.push(format!("tpcapture: nothing was compared: {why}"));
         }
@@ -256,6 +282,22 @@ impl Comparison {
     }
 }
 
+/// A noise run that is one of the runs compared would allow for whatever is wrong with it.
+fn not_compared(noise: &Path, runs: &[&Path]) -> Result<(), Error> {
+    for (run, name) in runs.iter().zip(["reference", "candidate"]) {
+        if is_same(noise, run) {
+            return Err(Error::NoiseOfItself { name, path: noise.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths are one directory, under whatever names.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
+    a == b || (place(a).is_some() && place(a) == place(b))
+}
+
 impl Opened<'_> {
     /// Bytes of all records.
     fn n_bytes(&self) -> u64 {
@@ -265,7 +307,8 @@ impl Opened<'_> {
     fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
         let Comparison { fail_on_nan, pair, .. } = *self.asked;
         let (one_sided, noise) = (self.asked.one_sided(), self.noise.as_ref());
-        let options = Options { fail_on_nan, pair, one_sided, noise, ..options };
+        let stored = self.asked.checkpoint.is_some();
+        let options = Options { fail_on_nan, pair, one_sided, noise, stored, ..options };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),
@@ -285,7 +328,7 @@ impl Compared {
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let mut lines = unreadable(&self.report.errors);
-        lines.extend_from_slice(&self.notes);
+        lines.extend(self.notes.iter().map(|note| printable(note)));
         lines
     }
 

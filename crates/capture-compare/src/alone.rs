@@ -12,6 +12,7 @@ use self::{
     sums::Sums,
 };
 use crate::{
+    absent::{absent, over},
     detail::Detail,
     exact::{count_nan, same_bits},
     gather::{Fault, Gathered},
@@ -21,31 +22,81 @@ use crate::{
     opened::fill_in,
     options::Options,
     pairing::{groups, in_order, said},
+    placing::Said,
     reduction::{Reduction, Reductions},
     report::{Diagnosis, Kind, PlacementFrom, Report, Row},
-    run::{FileError, Run},
+    run::{Entry, FileError, Run},
     taps::Taps,
     verdict::Verdict,
     whole::Whole,
 };
 use capture_core::{Placements, Sharding};
+use serde::{Deserialize, Serialize};
 
 /// Checks a run across its ranks.
 #[must_use]
 pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
-    let index = Index::new(run, &|tap| layouts.renamed(tap));
-    let mut work = Vec::new();
-    for firing in in_order(&index) {
-        let (said, from) = said(&index, firing, layouts);
-        for group in groups(&index, firing, &said, layouts) {
-            work.push((firing, group, said.clone(), from));
+    let checking = Checking::new(run, layouts, options);
+    let all: Vec<usize> = (0..checking.work.len()).collect();
+    let n_bytes = |i: &usize| checking.index.n_bytes(&checking.work[*i].group);
+    checking.report(options.map(&all, n_bytes, |i| checking.look(*i)))
+}
+
+/// A run and the groups of records that are to be looked at, in capture order.
+pub(crate) struct Checking<'r> {
+    index: Index<'r>,
+    reductions: Reductions,
+    layouts: &'r Layouts,
+    options: Options<'r>,
+    work: Vec<Work>,
+}
+
+/// The records of a firing that make one tensor, and what was said of how.
+struct Work {
+    firing: Firing,
+    group: Group,
+    said: Said,
+    from: PlacementFrom,
+}
+
+/// The row of a group, and what of its numbers is not finite.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Found {
+    row: Row,
+    seen: Seen,
+}
+
+impl<'r> Checking<'r> {
+    /// Plans from the headers of the run.
+    pub(crate) fn new(run: &'r Run, layouts: &'r Layouts, options: Options<'r>) -> Self {
+        let index = Index::new(run, &|tap| layouts.renamed(tap));
+        let mut work = Vec::new();
+        for firing in in_order(&index) {
+            let (said, from) = said(&index, firing, layouts);
+            for group in groups(&index, firing, &said, layouts) {
+                work.push(Work { firing: firing.clone(), group, said: said.clone(), from });
+            }
         }
+        let reductions = Reductions::of(&index, layouts);
+        Self { index, reductions, layouts, options, work }
     }
-    let n_bytes = |(_, group, _, _): &(_, Group, _, _)| index.n_bytes(group);
-    let reductions = Reductions::of(&index, layouts);
-    let rows = options.map(&work, n_bytes, |(firing, group, said, from)| {
-        let partials = reductions.feeding(firing);
-        let look = Look { index: &index, firing, group, partials, layouts, options };
+
+    /// How many groups there are.
+    pub(crate) fn len(&self) -> usize {
+        self.work.len()
+    }
+
+    /// The records of a group.
+    pub(crate) fn records(&self, group: usize) -> impl Iterator<Item = &'r Entry> {
+        let run = self.index.run;
+        self.work[group].group.entries.iter().map(move |e| &run.entries[*e])
+    }
+
+    /// Looks at a group.
+    pub(crate) fn look(&self, group: usize) -> Result<Found, FileError> {
+        let Work { firing, group, said, from } = &self.work[group];
+        let (index, layouts, options) = (&self.index, self.layouts, self.options);
+        let look = Look { index, firing, group, partials: self.reductions.feeding(firing), layouts, options };
         let mut seen = Seen::default();
         let mut row = Row {
             tap: firing.tap.clone(),
@@ -60,31 +111,37 @@ pub fn check(run: &Run, layouts: &Layouts, options: Options<'_>) -> Report {
             Err(text) => Err(Fault::Layout(text.clone())),
         };
         match looked {
-            Ok(()) => Ok((row, seen)),
-            Err(Fault::File(error)) => Err(error),
+            _ if let Some(error) = index.run.failure(&group.entries) => return Err(error),
+            Ok(()) => {}
+            Err(Fault::File(error)) => return Err(error),
             Err(Fault::Layout(text)) => {
                 row.verdict = Some(Verdict::Layout);
                 row.ranks = look.ranks();
                 row.diagnoses.push(Diagnosis::new(Kind::Placement, text));
-                Ok((row, seen))
             }
         }
-    });
-    let mut errors: Vec<FileError> = run.errors.clone();
-    let (mut good, mut odd) = (Vec::new(), Vec::new());
-    for row in rows {
-        match row {
-            Ok((row, seen)) => {
-                good.push(row);
-                odd.push(seen);
-            }
-            Err(error) if errors.iter().any(|e| e.file == error.file && e.reason == error.reason) => {}
-            Err(error) => errors.push(error),
-        }
+        Ok(Found { row, seen })
     }
-    note_first(&mut good, &odd);
-    note_gaps(&mut good);
-    Report::new(vec![run.path.display().to_string()], errors, good)
+
+    /// All rows, in the order of groups, and what could not be read.
+    pub(crate) fn report(&self, found: Vec<Result<Found, FileError>>) -> Report {
+        let run = self.index.run;
+        let mut errors: Vec<FileError> = run.errors.clone();
+        let (mut good, mut odd) = (Vec::new(), Vec::new());
+        for found in found {
+            match found {
+                Ok(Found { row, seen }) => {
+                    good.push(row);
+                    odd.push(seen);
+                }
+                Err(error) if errors.iter().any(|e| e.file == error.file && e.reason == error.reason) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        note_first(&mut good, &odd);
+        note_gaps(&mut good);
+        Report::new(vec![run.path.display().to_string()], errors, good)
+    }
 }
 
 /// `rank 1` and `does`, `ranks 1, 3` and `do`.
@@ -139,6 +196,7 @@ impl<'r> Look<'_, 'r> {
         (row.placement, row.placement_from) = (Some(placements.to_string()), Some(from));
         let rows = self.index.rows(self.firing, self.group, self.layouts).map_err(Fault::Layout)?;
         let whole = self.taps().assemble(gathered, self.group, placements, rows)?.whole;
+        let whole_is_empty = whole.is_empty();
         (row.n, row.padded) = (whole.len(), whole.padded);
         seen.add(&whole);
         let others = whole.alternatives();
@@ -159,8 +217,14 @@ impl<'r> Look<'_, 'r> {
         } else {
             self.replicas(row, seen, whole, others);
         }
+        let holds = |e: &usize| self.index.run.entries[*e].numel() > 0;
+        if whole_is_empty && self.group.entries.iter().any(holds) {
+            row.verdict = None;
+            row.diagnoses
+                .push(Diagnosis::new(Kind::Seen, "nothing compared: all of it is left out as padding"));
+        }
         if placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
-            self.absent(row);
+            self.absent(row, Some(placements));
         }
         Ok(())
     }
@@ -255,7 +319,7 @@ impl<'r> Look<'_, 'r> {
         {
             sums.describe(row);
         }
-        self.absent(row);
+        self.absent(row, None);
         Ok(())
     }
 
@@ -268,17 +332,14 @@ impl<'r> Look<'_, 'r> {
         }
     }
 
-    /// Ranks that recorded the tap at other times but not now.
-    fn absent(&self, row: &mut Row) {
-        let absent = self.index.absent(self.firing, self.group);
-        if absent.is_empty() {
-            return;
-        }
-        let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
-        row.diagnoses.push(Diagnosis::new(Kind::Missing, format!("no record of rank {}", ranks.join(", "))));
-        if row.verdict < Some(Verdict::Missing) {
-            row.verdict = Some(Verdict::Missing);
-            row.ranks = self.ranks();
+    /// Ranks that have no record although they stand where the group does.
+    fn absent(&self, row: &mut Row, placements: Option<&Placements>) {
+        for found in absent(self.index, self.firing, self.group, &over(placements)) {
+            if found.kind == Kind::Missing && row.verdict < Some(Verdict::Missing) {
+                row.verdict = Some(Verdict::Missing);
+                row.ranks = self.ranks();
+            }
+            row.diagnoses.push(found);
         }
     }
 }

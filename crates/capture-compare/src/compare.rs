@@ -8,13 +8,13 @@ use crate::{
     choice::Choice,
     detail::Detail,
     diagnose::{Repeated, diagnose, misplaced},
-    exact::same_bits,
+    exact::{self, same_bits},
     gather::Fault,
     index::{Group, Index},
     judged::Judged,
     layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
-    options::{OneSided, Options},
+    options::{OneSided, Options, PairBy},
     outcome::{Measurement, Outcome},
     pairing::{Pair, groups, pairs},
     parted::Parted,
@@ -26,7 +26,7 @@ use crate::{
     steps::Steps,
     ties::{Again, rule},
     variants::variants,
-    verdict::{Verdict, decide},
+    verdict::Verdict,
     walk::{Decided, walk},
 };
 use serde::{Deserialize, Serialize};
@@ -94,10 +94,24 @@ impl<'r> Comparison<'r> {
     /// Plans from the headers of the runs.
     #[must_use]
     pub fn new(reference: &'r Run, candidate: &'r Run, layouts: &'r Layouts, options: Options<'r>) -> Self {
-        let sides =
-            [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))];
-        let steps = Steps::new(sides.each_ref(), layouts, options.pair);
-        let mut pairs = pairs(&sides[0], &sides[1], layouts, &steps);
+        let steps = Self::steps([reference, candidate], layouts, options.pair);
+        Self::paired([reference, candidate], layouts, options, &steps)
+    }
+
+    /// Which steps of the runs belong together.
+    pub(crate) fn steps(runs: [&Run; 2], layouts: &Layouts, by: PairBy) -> Steps {
+        Steps::new(sides(runs, layouts).each_ref(), layouts, by)
+    }
+
+    /// The same as [`new`](Self::new) where the steps that belong together are known.
+    pub(crate) fn paired(
+        runs: [&'r Run; 2],
+        layouts: &'r Layouts,
+        options: Options<'r>,
+        steps: &Steps,
+    ) -> Self {
+        let sides = sides(runs, layouts);
+        let mut pairs = pairs(&sides[0], &sides[1], layouts, steps);
         let left_out = leave_out(&mut pairs, options.one_sided);
         let noise = options.noise.map(|run| Index::new(run, &str::to_owned));
         let reductions = sides.each_ref().map(|side| Reductions::of(side, layouts));
@@ -207,8 +221,25 @@ impl<'r> Comparison<'r> {
             return Outcome::Settled(Box::new(row));
         }
         let reduced = self.reduced(opening.pair, [a, b]);
-        let variants = measured(&mut row, &opened, reduced.as_ref());
-        let floor = self.floor(opening.pair, a);
+        if opened.is_left_out(&self.sides, [a, b]) {
+            row.verdict = row.verdict.filter(|verdict| *verdict == Verdict::Missing);
+            row.padded = opened.tensors.iter().map(|t| t.padded).max().unwrap_or(0);
+            row.diagnoses
+                .push(Diagnosis::new(Kind::Seen, "nothing compared: all of it is left out as padding"));
+            return Outcome::Settled(Box::new(row));
+        }
+        let variants = measured(&mut row, &opened, reduced.as_ref(), self.options.stored);
+        let mut floor = None;
+        if variants.iter().any(|variant| !variant.measured.identical) {
+            let found = self.floor(opening.pair, a);
+            floor = found.as_ref().and_then(|found| found.as_ref().ok()).copied();
+            let unused = found.and_then(Result::err);
+            row.diagnoses
+                .extend(unused.map(|why| Diagnosis::new(Kind::Seen, format!("noise run not used: {why}"))));
+        }
+        if let Some(error) = self.failure(opening.pair) {
+            return Outcome::Unreadable(error);
+        }
         let partials = reduced.map(|reduced| reduced.partials);
         let shape = opened.tensors[1].shape.clone();
         let choice = match parted {
@@ -227,6 +258,12 @@ impl<'r> Comparison<'r> {
         are_ids.then(|| scores::choice(&self.pairs, pair, opened, |pair| self.opening(pair, None), row))?
     }
 
+    /// What could not be read of a pair while it was looked at.
+    fn failure(&self, pair: &Pair) -> Option<FileError> {
+        let of = |(group, side): (&Option<Group>, &Index<'_>)| side.run.failure(&group.as_ref()?.entries);
+        pair.groups.iter().zip(&self.sides).find_map(of)
+    }
+
     /// The partial sums that the tensors are made of, where they were captured.
     fn reduced(&self, pair: &Pair, groups: [&Group; 2]) -> Option<Reduced<'r>> {
         if pair.joined.iter().any(Option::is_some) {
@@ -242,8 +279,9 @@ impl<'r> Comparison<'r> {
         }))
     }
 
-    /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
-    fn floor(&self, pair: &Pair, reference: &Group) -> Option<f64> {
+    /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared; why it is not
+    /// used, where it differs from the reference as rounding does not.
+    fn floor(&self, pair: &Pair, reference: &Group) -> Option<Result<f64, String>> {
         let noise = self.noise.as_ref().filter(|_| pair.joined.iter().all(Option::is_none))?;
         let all = groups(noise, &pair.own(0), &pair.said[0], self.layouts);
         let own = all.iter().find(|g| g.at == reference.at).or(all.first())?;
@@ -255,11 +293,12 @@ impl<'r> Comparison<'r> {
         let opening = Opening { indices, pair, layouts, alignments, parted };
         let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
         let [a, b] = &opened.tensors;
-        if same_bits(a, b) {
-            return Some(0.0);
-        }
-        let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
-        decision.test.map(|_| decision.noise)
+        let found = if same_bits(a, b) {
+            Some(Ok(0.0))
+        } else {
+            crate::verdict::measure(a, b, opened.precision).as_noise()
+        };
+        found.filter(|_| noise.run.failure(&own.entries).is_none())
     }
 
     /// Decides all outcomes, one of each pair in the order of pairs. What could not be read comes as well.
@@ -275,7 +314,11 @@ impl<'r> Comparison<'r> {
         let own = self.pairs[decided.pair].own(1);
         let repeated = self.repeated.text(&self.sides[1], &own);
         explained.diagnoses.extend(repeated.map(|text| Diagnosis::new(Kind::SameBytes, text)));
-        explained
+        match self.failure(&self.pairs[decided.pair]) {
+            // It could be read before; where it cannot any more, the verdict stands without more words.
+            Some(_) => Explained::default(),
+            None => explained,
+        }
     }
 
     fn explain_difference(&self, decided: &Decided) -> Explained {
@@ -321,8 +364,13 @@ impl<'r> Comparison<'r> {
     }
 }
 
+/// Reference and candidate, the candidate's taps under the names that the reference has for them.
+fn sides<'r>([reference, candidate]: [&'r Run; 2], layouts: &Layouts) -> [Index<'r>; 2] {
+    [Index::new(reference, &str::to_owned), Index::new(candidate, &|tap| layouts.renamed(tap))]
+}
+
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.
-fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -> Vec<Judged> {
+fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>, stored: bool) -> Vec<Judged> {
     let [a, b] = &opened.tensors;
     let found = variants(&opened.tensors);
     row.diagnoses.extend(found.notes);
@@ -333,6 +381,9 @@ fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -
         if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
         {
             measured.bound = reduced.bound(a, b, float);
+        }
+        if stored && !measured.identical {
+            measured.cast = exact::is_cast(a, b);
         }
         judged
     };

@@ -147,8 +147,8 @@ impl<'d> Dequantising<'d> {
         };
         shape[d] = size;
         let columns = shape[shape.len() - 1];
-        match part.clone().into_bytes() {
-            Some(bytes) => Ok(Part::nibbles(part.rank, shape, Nibbles { bytes, per_word, columns, along })),
+        match part.clone().into_data() {
+            Some(data) => Ok(Part::nibbles(part.rank, shape, Nibbles { data, per_word, columns, along })),
             None => Err(self.misfit("words as recorded", found)),
         }
     }

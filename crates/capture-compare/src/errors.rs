@@ -1,7 +1,8 @@
 //! The errors of a row in rounding units: the loop that every number of two tensors that differ goes through.
 
 use crate::{
-    real::{Real, add, largest, raise, total},
+    aligned::Aligned,
+    real::{Real, add_products, fold, largest, total},
     vectors::{self, LANES, Loop},
 };
 
@@ -17,18 +18,18 @@ const NEAR: f64 = 0.15;
 const JUDGED: f64 = 6.0;
 
 /// Sums over rows by column: of q², q⁴, v², q clipped and x.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Columns<T> {
-    pub(crate) second: Vec<T>,
-    pub(crate) fourth: Vec<T>,
-    pub(crate) near: Vec<T>,
-    pub(crate) clipped: Vec<T>,
-    pub(crate) share: Vec<T>,
+    pub(crate) second: Aligned<T>,
+    pub(crate) fourth: Aligned<T>,
+    pub(crate) near: Aligned<T>,
+    pub(crate) clipped: Aligned<T>,
+    pub(crate) share: Aligned<T>,
 }
 
 impl<T: Real> Columns<T> {
     pub(crate) fn new(n: usize) -> Self {
-        let sums = || vec![T::default(); n];
+        let sums = || Aligned::new(n);
         Self { second: sums(), fourth: sums(), near: sums(), clipped: sums(), share: sums() }
     }
 
@@ -62,8 +63,8 @@ impl<T: Real, U: Real> Loop for Gather<'_, T, U> {
 }
 
 /// One row, in whole vectors. With a the row's scale, k the power of two next to 1/a and all numbers taken times k:
-/// e = (c − r)/u, w = |r| + a·ĉ + Σ|p| + η/u, near w = 0.15·|r| + …, q = e/w, v = e/near w, x = r/w, and what a factor on the
-/// row is fitted to is s = (r + c)/2/(u·w) = x/u + q/2.
+/// w = |r| + a·ĉ + Σ|p| + η/u, near w = 0.15·|r| + …, q = (c − r)/(u·w), v = (c − r)/(u·near w), x = r/(u·w), and what a factor
+/// on the row is fitted to is s/2 with s = (r + c)/(u·w).
 pub(crate) struct Errors<'r, T> {
     pub(crate) r: &'r [T],
     pub(crate) c: &'r [T],
@@ -103,7 +104,7 @@ pub(crate) struct Found {
     pub(crate) fourth: f64,
     /// Σv².
     pub(crate) near: f64,
-    /// Σqs and Σs².
+    /// Σqs/2 and Σs²/4.
     pub(crate) slope: [f64; 2],
     /// Σ of q² clipped.
     pub(crate) clipped: f64,
@@ -124,13 +125,17 @@ impl<T: Real> Loop for Errors<'_, T> {
         let mut found = Found::default();
         let mut rest = Rest::default();
         for i in 0..self.blocks.len() {
-            let at = i * BLOCK..((i + 1) * BLOCK).min(self.r.len());
-            let (second, fourth) = if at.len() == BLOCK {
-                self.piece::<BLOCK>(at.start, &mut rest)
+            let (mut at, end) = (i * BLOCK, ((i + 1) * BLOCK).min(self.r.len()));
+            let (mut second, mut fourth) = (0.0, 0.0);
+            if end - at == BLOCK {
+                (second, fourth) = self.piece::<BLOCK>(at, &mut rest);
             } else {
-                let pieces = at.step_by(LANES).map(|at| self.piece::<LANES>(at, &mut rest));
-                pieces.fold((0.0, 0.0), |sum, x| (sum.0 + x.0, sum.1 + x.1))
-            };
+                while at < end {
+                    let found = self.piece::<LANES>(at, &mut rest);
+                    (second, fourth) = (second + found.0, fourth + found.1);
+                    at += LANES;
+                }
+            }
             self.blocks[i] = [T::of(second), T::of(fourth)];
             (found.second, found.fourth) = (found.second + second, found.fourth + fourth);
             if i % GATHERED == GATHERED - 1 {
@@ -150,88 +155,100 @@ impl<T: Real> Errors<'_, T> {
         let (Some(r), Some(c), Some(columns)) = (of(self.r), of(self.c), of(self.columns)) else {
             return (0.0, 0.0);
         };
-        let piece = Piece::of(&r, &c, &of(self.p).unwrap_or([T::default(); N]), &columns, &self.units);
-        if let (Some(q), Some(v)) = (self.q[at..].first_chunk_mut::<N>(), self.v[at..].first_chunk_mut::<N>())
-        {
-            piece.store(q, v);
+        let Scale { power, scale, underflow, .. } = self.units;
+        let mut base = each(&columns, |column| column.times(scale, underflow));
+        if let Some(p) = of(self.p) {
+            for j in 0..N {
+                base[j] = p[j].times(power, base[j]);
+            }
         }
-        let [second, fourth, near, clipped, share] = self.sums.each().map(|sums| &mut sums[at..]);
-        let (q, v, x, clip) = (&piece.q, &piece.v, &piece.x, self.units.clip);
-        let low = T::default() - clip;
-        add_to(second, q, |q| q * q);
-        add_to(fourth, q, |q| (q * q) * (q * q));
-        add_to(near, v, |v| v * v);
-        add_to(clipped, q, |q| q.larger(low).smaller(clip));
-        add_to(share, x, |x| x);
-        piece.rest(&self.units, rest);
-        let (mut second, mut fourth) = ([T::default(); LANES], [T::default(); LANES]);
-        add(&mut second, q, q, |q, _| q * q);
-        add(&mut fourth, q, q, |q, _| (q * q) * (q * q));
+        let piece = Piece::of(&r, &c, &base, &self.units);
+        let (sizes, near_sizes) = (&mut self.q[at..], &mut self.v[at..]);
+        if let (Some(q), Some(v)) = (sizes.first_chunk_mut::<N>(), near_sizes.first_chunk_mut::<N>()) {
+            piece.store(q, v);
+            fold(&mut rest.largest, q, q, |max, q, _| max.larger(q));
+            let judged = T::of(JUDGED);
+            fold(&mut rest.near_largest, q, v, |max, q, v| if q > judged { max.larger(v) } else { max });
+        }
+        let [second, fourth, near, clipped, share] = self.sums.each();
+        let Piece { q, v, x, s } = &piece;
+        let (squares, flat) = (each(q, |q| q * q), piece.clipped(self.units.clip));
+        add_to(second, at, &squares, |sum, q2| sum + q2);
+        add_to(fourth, at, &squares, |sum, q2| q2.times(q2, sum));
+        add_to(near, at, v, |sum, v| v.times(v, sum));
+        add_to(clipped, at, &flat, |sum, q| sum + q);
+        add_to(share, at, x, |sum, x| sum + x);
+        add_products(&mut rest.slope, q, s);
+        add_products(&mut rest.energy, s, s);
+        add_products(&mut rest.clipped, &flat, &flat);
+        add_products(&mut rest.share, x, x);
+        add_products(&mut rest.near, v, v);
+        let [mut second, mut fourth] = [[T::default(); LANES]; 2];
+        fold(&mut second, &squares, &squares, |sum, q2, _| sum + q2);
+        add_products(&mut fourth, &squares, &squares);
         (total(&second), total(&fourth))
     }
 }
 
-/// q, v and x of neighbouring numbers.
+/// q, v, x and s of neighbouring numbers.
 struct Piece<T, const N: usize> {
     q: [T; N],
     v: [T; N],
     x: [T; N],
+    s: [T; N],
 }
 
 impl<T: Real, const N: usize> Piece<T, N> {
+    /// `base` is what w has beside |r|. One division makes the inverses of w and near w.
     #[inline(always)]
-    fn of(r: &[T; N], c: &[T; N], p: &[T; N], columns: &[T; N], units: &Scale<T>) -> Self {
-        let (near_share, one, inverse) = (T::of(NEAR), T::of(1.0), T::of(1.0 / units.roundoff.wide()));
-        let Scale { power, scale, underflow, .. } = *units;
+    fn of(r: &[T; N], c: &[T; N], base: &[T; N], units: &Scale<T>) -> Self {
+        let (near_share, inverse, power) = (T::of(NEAR), T::of(1.0 / units.roundoff.wide()), units.power);
         let none = [T::default(); N];
-        let mut piece = Self { q: none, v: none, x: none };
+        let mut piece = Self { q: none, v: none, x: none, s: none };
         for j in 0..N {
             let (r, c) = (r[j] * power, c[j] * power);
-            let e = (c - r) * inverse;
-            let base = columns[j] * scale + (p[j] * power + underflow);
-            let (w, near_w) = (r.abs() + base, r.abs() * near_share + base);
-            let both = one / (w * near_w);
-            let (per_w, per_near) = (near_w * both, w * both);
+            let (w, near_w) = (r.abs() + base[j], r.abs().times(near_share, base[j]));
+            let both = inverse / (w * near_w);
+            let (per_w, e) = (near_w * both, c - r);
             piece.q[j] = e * per_w;
-            piece.v[j] = e * per_near;
+            piece.v[j] = e * (w * both);
             piece.x[j] = r * per_w;
+            piece.s[j] = (r + c) * per_w;
         }
         piece
     }
 
     #[inline(always)]
     fn store(&self, q: &mut [T; N], v: &mut [T; N]) {
-        q.iter_mut().zip(&self.q).for_each(|(to, q)| *to = q.abs());
-        v.iter_mut().zip(&self.v).for_each(|(to, v)| *to = v.abs());
+        for j in 0..N {
+            (q[j], v[j]) = (self.q[j].abs(), self.v[j].abs());
+        }
     }
 
+    /// q, no further from zero than so much.
     #[inline(always)]
-    fn rest(&self, units: &Scale<T>, rest: &mut Rest<T>) {
-        let (zero, half, judged) = (T::default(), T::of(0.5), T::of(JUDGED));
-        let (low, inverse) = (zero - units.clip, T::of(1.0 / units.roundoff.wide()));
-        let (q, v, x) = (&self.q, &self.v, &self.x);
-        add(&mut rest.slope, q, x, |q, x| q * (x * inverse + q * half));
-        add(&mut rest.energy, q, x, |q, x| {
-            let s = x * inverse + q * half;
-            s * s
-        });
-        add(&mut rest.clipped, q, q, |q, _| {
-            let flat = q.larger(low).smaller(units.clip);
-            flat * flat
-        });
-        add(&mut rest.share, x, x, |x, _| x * x);
-        add(&mut rest.near, v, v, |v, _| v * v);
-        raise(&mut rest.largest, q, q, |q, _| q.abs());
-        raise(&mut rest.near_largest, q, v, |q, v| if q.abs() > judged { v.abs() } else { zero });
+    fn clipped(&self, most: T) -> [T; N] {
+        let least = T::default() - most;
+        each(&self.q, |q| q.larger(least).smaller(most))
     }
 }
 
-/// Adds a number for each place to sums by column.
+/// A number for each.
 #[inline(always)]
-fn add_to<T: Real, const N: usize>(sums: &mut [T], a: &[T; N], of: impl Fn(T) -> T) {
-    if let Some(sums) = sums.first_chunk_mut::<N>() {
+fn each<T: Real, const N: usize>(a: &[T; N], of: impl Fn(T) -> T) -> [T; N] {
+    let mut all = [T::default(); N];
+    for j in 0..N {
+        all[j] = of(a[j]);
+    }
+    all
+}
+
+/// Takes a number for each place from `at` on into sums by column.
+#[inline(always)]
+fn add_to<T: Real, const N: usize>(sums: &mut [T], at: usize, a: &[T; N], of: impl Fn(T, T) -> T) {
+    if let Some(sums) = sums[at..].first_chunk_mut::<N>() {
         for j in 0..N {
-            sums[j] = sums[j] + of(a[j]);
+            sums[j] = of(sums[j], a[j]);
         }
     }
 }
@@ -259,7 +276,8 @@ impl<T: Real> Rest<T> {
     #[inline(always)]
     fn gather(&mut self, found: &mut Found) {
         found.near += total(&self.near);
-        found.slope = [found.slope[0] + total(&self.slope), found.slope[1] + total(&self.energy)];
+        found.slope[0] += total(&self.slope) / 2.0;
+        found.slope[1] += total(&self.energy) / 4.0;
         found.clipped += total(&self.clipped);
         found.share += total(&self.share);
         found.largest = found.largest.max(largest(&self.largest).wide());
@@ -283,8 +301,8 @@ impl<T: Real> Loop for Stretch<'_, T> {
             let mut squares = [T::default(); LANES];
             let (vectors, rest) = q.as_chunks::<LANES>();
             for q in vectors {
-                raise(&mut maxima, q, q, |q, _| q);
-                add(&mut squares, q, q, |q, _| q * q);
+                fold(&mut maxima, q, q, |max, q, _| max.larger(q));
+                add_products(&mut squares, q, q);
             }
             for (i, q) in rest.iter().enumerate() {
                 maxima[i] = maxima[i].larger(*q);
@@ -296,11 +314,11 @@ impl<T: Real> Loop for Stretch<'_, T> {
     }
 }
 
-/// The means of `of` neighbours, a power of two, found in halves; both slices are used up. Nothing is left of the last
-/// ones that do not fill a chunk.
+/// The means of `of` neighbours, a power of two no larger than a block, found in halves. Nothing is left of the last ones that
+/// do not fill a chunk.
 pub(crate) struct Means<'q, T> {
-    pub(crate) values: &'q mut [T],
-    pub(crate) scratch: &'q mut [T],
+    pub(crate) values: &'q [T],
+    pub(crate) means: &'q mut [T],
     pub(crate) of: usize,
 }
 
@@ -309,14 +327,20 @@ impl<'q, T: Real> Loop for Means<'q, T> {
 
     #[inline(always)]
     fn run(self) -> &'q [T] {
-        let (mut from, mut to, half) = (self.values, self.scratch, T::of(0.5));
-        for _ in 0..self.of.ilog2() {
-            let n = from.len() / 2;
-            for (mean, [a, b]) in to.iter_mut().zip(from.as_chunks::<2>().0) {
-                *mean = (*a + *b) * half;
+        let Self { values, means, of } = self;
+        for (values, means) in values.chunks(BLOCK).zip(means.chunks_mut(BLOCK / of)) {
+            let mut halves = [T::default(); BLOCK];
+            halves[..values.len()].copy_from_slice(values);
+            for _ in 0..of.ilog2() {
+                let from = halves;
+                // The upper half is of no use; of a fixed number of places vectors are made.
+                for j in 0..BLOCK / 2 {
+                    halves[j] = (from[2 * j] + from[2 * j + 1]) * T::of(0.5);
+                }
             }
-            (from, to) = (&mut to[..n], from);
+            let n = values.len() / of;
+            means[..n].copy_from_slice(&halves[..n]);
         }
-        from
+        &means[..values.len() / of]
     }
 }

@@ -65,8 +65,8 @@ pub(crate) fn gather<'r>(index: &Index<'r>, entries: &[usize]) -> Result<Gathere
         let entry = &run.entries[e];
         let Identity { rank, mesh, .. } = &run.processes[entry.process].identity;
         let record = &entry.record;
-        let bytes = run.bytes(entry)?;
-        let part = Part::new(*rank, entry.dtype, &entry.shape, record.encoding.as_deref(), bytes)
+        let data = run.data(entry)?;
+        let part = Part::of(*rank, entry.dtype, &entry.shape, record.encoding.as_deref(), data)
             .map_err(|e| Fault::Layout(e.to_string()))?;
         let kept = entry.shape.first().copied().unwrap_or(0);
         if let Some(full) = record.full_rows {
@@ -78,6 +78,10 @@ pub(crate) fn gather<'r>(index: &Index<'r>, entries: &[usize]) -> Result<Gathere
         }
         let (rows, headed) = (record.rows, record.full_rows.is_some());
         members.push(Member { part, mesh, rows, headed });
+    }
+    // Whether ranks are replicas is asked several times, and answered by one look at their bytes.
+    if let Some((first, rest)) = members.split_first_mut() {
+        rest.iter_mut().for_each(|member| member.part.share(&first.part));
     }
     Ok(Gathered { members, head_of })
 }

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The 256 largest of a stream, and a few more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Largest {
     kept: Vec<f64>,
     /// What is not above it is not among them.
@@ -16,6 +16,20 @@ pub(crate) struct Largest {
 
 impl Largest {
     const N: usize = 256;
+
+    /// Of a stream whose 256 largest are known to be no less.
+    pub(crate) fn from(least: f64) -> Self {
+        Self { kept: Vec::new(), floor: least.next_down().max(0.0) }
+    }
+
+    /// What the 256 largest of a stream that holds this one are no less than.
+    pub(crate) fn least(&mut self) -> f64 {
+        if self.kept.len() < Self::N {
+            return 0.0;
+        }
+        self.cut();
+        self.floor
+    }
 
     /// Adds those that are above the floor.
     pub(crate) fn add<T: Real>(&mut self, x: T) {
@@ -79,5 +93,33 @@ impl<T: Real> Loop for Add<'_, T> {
                 floor = self.to.floor_in();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a stream, when that of a part of it says what may be left out.
+    #[track_caller]
+    fn check(stream: &[f64]) {
+        let mut part = Largest::from(0.0);
+        stream.iter().step_by(5).for_each(|x| part.add(*x));
+        let mut found = Largest::from(part.least());
+        stream.iter().for_each(|x| found.add(*x));
+        let mut sorted = stream.to_vec();
+        sorted.sort_unstable_by(|a, b| b.total_cmp(a));
+        let expected = Tail { k: 64, kth: sorted[63], last: sorted[255], len: 256, largest: sorted[0] };
+        assert_eq!(found.tail(64, stream.len()), expected);
+    }
+
+    #[test]
+    fn what_a_part_leaves_out_is_not_among_the_largest() {
+        let of = |modulus: u64| (1..9000u64).map(|i| (i * 7919 % modulus) as f64 / 7.0).collect::<Vec<_>>();
+        check(&of(8999));
+        check(&of(1200)[..1000]);
+        // The 256th largest of the part is as large as many others, or as all.
+        check(&of(10));
+        check(&[0.3; 3000]);
     }
 }

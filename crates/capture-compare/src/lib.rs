@@ -3,10 +3,12 @@
 //! The modules stand in reading order; each uses only those above it.
 
 mod source;
+mod data;
 mod segment;
 mod listing;
 pub mod run;
 mod vectors;
+mod aligned;
 pub mod float;
 pub mod decode;
 pub mod summary;
@@ -41,6 +43,7 @@ pub mod exact;
 mod outliers;
 pub mod noise;
 pub mod payload;
+pub mod powers;
 pub mod verdict;
 pub mod detail;
 
@@ -50,6 +53,7 @@ pub mod infer;
 pub mod report;
 pub mod options;
 mod placing;
+mod absent;
 mod sections;
 mod taps;
 mod row_keys;
@@ -70,8 +74,8 @@ pub mod ties;
 pub mod walk;
 mod diagnose;
 pub mod compare;
-pub mod spread;
 mod alone;
+pub mod spread;
 
 pub use alone::check;
 pub use compare::{Comparison, compare};

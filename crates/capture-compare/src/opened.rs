@@ -10,6 +10,7 @@ pub(crate) use self::filled::fill_in;
 use self::inferred::no_replicas;
 
 use crate::{
+    absent::{absent, over},
     align::Alignments,
     float::Float,
     gather::{Fault, Full, Gathered, Tensor},
@@ -48,6 +49,16 @@ pub(crate) struct Opened<'r> {
     pub(crate) precision: Option<Float>,
     /// Whether they are scales whose place follows from their weight's.
     pub(crate) are_scales: bool,
+}
+
+impl Opened<'_> {
+    /// Whether nothing is left of records that hold something.
+    pub(crate) fn is_left_out(&self, indices: &[Index<'_>; 2], groups: [&Group; 2]) -> bool {
+        let holds = |(index, group): (&Index<'_>, &Group)| {
+            group.entries.iter().any(|e| index.run.entries[*e].numel() > 0)
+        };
+        self.tensors[0].is_empty() && indices.iter().zip(groups).any(holds)
+    }
 }
 
 impl<'r> Opening<'_, 'r> {
@@ -148,8 +159,7 @@ impl<'r> Opening<'_, 'r> {
         })
     }
 
-    /// A replica that is not there although its rank recorded the tap at other times is `MISSING`; the others are
-    /// compared nonetheless.
+    /// A replica that is not there is `MISSING`, unless the run says why; the others are compared nonetheless.
     fn note_absent(
         &self,
         row: &mut Row,
@@ -160,13 +170,13 @@ impl<'r> Opening<'_, 'r> {
         if !placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
             return;
         }
-        let absent = self.indices[side].absent(firing, group);
-        if !absent.is_empty() {
-            let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
-            let text = format!("{}: no record of rank {}", SIDES[side], ranks.join(", "));
-            row.diagnoses.push(Diagnosis::new(Kind::Missing, text));
-            row.verdict = Some(Verdict::Missing);
-            row.ranks = self.ranks(side, group);
+        for mut found in absent(self.indices[side], firing, group, &over(Some(placements))) {
+            if found.kind == Kind::Missing {
+                row.verdict = Some(Verdict::Missing);
+                row.ranks = self.ranks(side, group);
+            }
+            found.text = format!("{}: {}", SIDES[side], found.text);
+            row.diagnoses.push(found);
         }
     }
 }

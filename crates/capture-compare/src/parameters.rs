@@ -1,6 +1,9 @@
 //! The parameters of a run under the names that a checkpoint has for them.
 
-use crate::{layouts::Layouts, run::Run};
+use crate::{
+    layouts::Layouts,
+    run::{Catalogue, Entry, Run},
+};
 use std::collections::HashSet;
 
 /// What attaching puts between a module's name and a parameter's.
@@ -10,7 +13,18 @@ const PARAM: &str = ".param.";
 /// named as the checkpoint's tensors are, or as what the layouts file makes of these. Of a parameter that a process
 /// captured several times the first counts, as weights do not change while a model serves.
 pub fn keep_parameters(run: &mut Run, checkpoint: &Run, layouts: &Layouts) {
-    let names: HashSet<&str> = checkpoint.entries.iter().map(|e| e.record.tap.as_str()).collect();
+    keep(&mut run.entries, &checkpoint.entries, layouts);
+}
+
+impl Catalogue {
+    /// The same of a run and a checkpoint whose files lie on other machines.
+    pub fn keep_parameters(&mut self, checkpoint: &Self, layouts: &Layouts) {
+        keep(self.entries_mut(), checkpoint.entries(), layouts);
+    }
+}
+
+fn keep(entries: &mut Vec<Entry>, checkpoint: &[Entry], layouts: &Layouts) {
+    let names: HashSet<&str> = checkpoint.iter().map(|e| e.record.tap.as_str()).collect();
     let joined = |tap: &str| {
         layouts.joins().iter().find_map(|join| join.part(tap).map(|(_, captured)| join.whole(&captured)))
     };
@@ -22,7 +36,7 @@ pub fn keep_parameters(run: &mut Run, checkpoint: &Run, layouts: &Layouts) {
             || joined(&tap).is_some_and(|whole| names.contains(whole.as_str()))
     };
     let mut seen = HashSet::new();
-    run.entries.retain_mut(|entry| {
+    entries.retain_mut(|entry| {
         let record = &mut entry.record;
         let is_parameter = match record.tap.rsplit_once(PARAM) {
             Some((module, parameter)) => {

@@ -11,9 +11,17 @@ pub(crate) use self::{
 };
 
 use self::view::View;
-use crate::{decode::decode_into, float::Float};
-use capture_core::Dtype;
+use crate::{
+    data::Data,
+    decode::{decode_into, integer},
+    float::Float,
+};
+use capture_core::{Dtype, notation::LARGEST};
+use rayon::prelude::*;
 use std::{borrow::Cow, sync::Arc};
+
+/// Bytes that are worth a task of their own.
+const SHARED: usize = 1 << 22;
 
 /// One record's numbers. A complex tensor is one of real numbers with a last dimension of 2 more.
 #[derive(Debug, Clone)]
@@ -34,7 +42,7 @@ pub struct Part<'a> {
 #[derive(Debug, Clone, PartialEq)]
 enum Numbers<'a> {
     /// Of whole bytes, one after the other in C order.
-    Stored { dtype: Dtype, bytes: Cow<'a, [u8]> },
+    Stored { dtype: Dtype, data: Data<'a> },
     /// Several in a byte or word.
     Packed(Packed<'a>),
     /// Codes with scales.
@@ -47,7 +55,8 @@ enum Numbers<'a> {
 impl PartialEq for Part<'_> {
     fn eq(&self, other: &Self) -> bool {
         let is = |part: &Self| (part.dtype, part.complex);
-        is(self) == is(other) && self.shape == other.shape && self.numbers == other.numbers
+        let alike = is(self) == is(other) && self.shape == other.shape;
+        alike && (self.shares(other) || self.numbers == other.numbers)
     }
 }
 
@@ -65,8 +74,11 @@ pub enum PartError {
         /// Bytes needed; `None` where they are more than can be counted.
         expected: Option<u64>,
         /// Bytes there.
-        found: usize,
+        found: u64,
     },
+    /// A dim that no tensor has. One beside a dim of 0 needs no bytes, and could overflow every sum over ranks.
+    #[error("expected dims of at most 17592186044416, found {0:?}")]
+    Dims(Vec<u64>),
     /// An unknown encoding.
     #[error("expected no encoding or \"complex128\" with a last dimension of 2, found {0:?}")]
     Encoding(String),
@@ -81,10 +93,24 @@ impl<'a> Part<'a> {
         encoding: Option<&str>,
         bytes: Cow<'a, [u8]>,
     ) -> Result<Self, PartError> {
+        Self::of(rank, dtype, shape, encoding, bytes.into())
+    }
+
+    /// The same of bytes that may lie in a file.
+    pub(crate) fn of(
+        rank: Option<u32>,
+        dtype: Dtype,
+        shape: &[u64],
+        encoding: Option<&str>,
+        data: Data<'a>,
+    ) -> Result<Self, PartError> {
         let numel = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d));
         let expected = numel.and_then(|n| n.checked_mul(dtype.bitsize() as u64)).map(|bits| bits.div_ceil(8));
-        if expected != Some(bytes.len() as u64) {
-            return Err(PartError::Length { dtype, shape: shape.to_vec(), expected, found: bytes.len() });
+        if expected != Some(data.len()) {
+            return Err(PartError::Length { dtype, shape: shape.to_vec(), expected, found: data.len() });
+        }
+        if shape.iter().any(|d| *d > LARGEST) {
+            return Err(PartError::Dims(shape.to_vec()));
         }
         let (mut complex, mut stored, mut shape) = (false, dtype, shape.to_vec());
         match encoding {
@@ -97,8 +123,8 @@ impl<'a> Part<'a> {
             shape.push(2);
         }
         let numbers = match dtype.bitsize().is_multiple_of(8) {
-            true => Numbers::Stored { dtype: stored, bytes },
-            false => Numbers::Packed(Packed::Floats { dtype, bytes }),
+            true => Numbers::Stored { dtype: stored, data },
+            false => Numbers::Packed(Packed::Floats { dtype, data }),
         };
         Ok(Self { rank, dtype, complex, shape, numbers })
     }
@@ -118,17 +144,14 @@ impl<'a> Part<'a> {
     /// The numbers at those places, which exist, in C order of that shape. Stored ones are copied, as only then their
     /// bytes can be compared; others are read through the view.
     pub(crate) fn rearranged(self, at: Strided, shape: Vec<u64>) -> Self {
-        let Numbers::Stored { dtype, bytes } = self.numbers else {
+        let Numbers::Stored { dtype, data } = self.numbers else {
             return Self { shape, ..self.viewed(at) };
         };
         let item = dtype.bitsize() / 8;
-        let bytes = match (at.stretch(), bytes) {
-            (Some((from, to)), Cow::Borrowed(bytes)) => {
-                Cow::Borrowed(&bytes[from as usize * item..to as usize * item])
-            }
-            (_, bytes) => at.copy(&bytes, item).into(),
-        };
-        Self { shape, numbers: Numbers::Stored { dtype, bytes }, ..self }
+        let bytes = item as u64;
+        let stretch = at.stretch().and_then(|(from, to)| data.stretch(from * bytes, to * bytes));
+        let data = stretch.unwrap_or_else(|| at.copy(&data.all(), item).into());
+        Self { shape, numbers: Numbers::Stored { dtype, data }, ..self }
     }
 
     /// The same numbers in C order under a shape that holds as many.
@@ -145,18 +168,17 @@ impl<'a> Part<'a> {
     /// stored number by number.
     pub(crate) fn reinterpreted(self, dtype: Dtype, shape: &[u64]) -> Option<Self> {
         match self.numbers {
-            Numbers::Stored { bytes, .. } => Self::new(self.rank, dtype, shape, None, bytes).ok(),
-            Numbers::Packed(Packed::Floats { bytes, .. }) => {
-                Self::new(self.rank, dtype, shape, None, bytes).ok()
+            Numbers::Stored { data, .. } | Numbers::Packed(Packed::Floats { data, .. }) => {
+                Self::of(self.rank, dtype, shape, None, data).ok()
             }
             _ => None,
         }
     }
 
     /// The record's bytes, where it is as it was recorded or rearranged.
-    pub(crate) fn into_bytes(self) -> Option<Cow<'a, [u8]>> {
+    pub(crate) fn into_data(self) -> Option<Data<'a>> {
         match self.numbers {
-            Numbers::Stored { bytes, .. } => Some(bytes),
+            Numbers::Stored { data, .. } => Some(data),
             _ => None,
         }
     }
@@ -211,6 +233,39 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// Whether its numbers are in memory or mapped, and not read where they are looked at.
+    pub(crate) fn is_held(&self) -> bool {
+        match &self.numbers {
+            Numbers::Stored { data, .. } => data.is_held(),
+            _ => true,
+        }
+    }
+
+    /// Whether both read the same bytes of memory.
+    fn shares(&self, other: &Self) -> bool {
+        match (&self.numbers, &other.numbers) {
+            (
+                Numbers::Stored { dtype, data: Data::Held(bytes) },
+                Numbers::Stored { dtype: other, data: Data::Held(others) },
+            ) => dtype == other && std::ptr::eq::<[u8]>(&**bytes, &**others),
+            _ => false,
+        }
+    }
+
+    /// Reads from now on the mapped bytes of another part, where its own are the same: what looks again whether they are
+    /// need not read them.
+    pub(crate) fn share(&mut self, other: &Self) {
+        if let (
+            Numbers::Stored { data: Data::Held(Cow::Borrowed(own)), .. },
+            Numbers::Stored { data: Data::Held(Cow::Borrowed(bytes)), .. },
+        ) = (&mut self.numbers, &other.numbers)
+            && own.len() == bytes.len()
+            && own.par_chunks(SHARED).zip(bytes.par_chunks(SHARED)).all(|(own, bytes)| own == bytes)
+        {
+            *own = *bytes;
+        }
+    }
+
     /// How many numbers there are.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -234,15 +289,16 @@ impl<'a> Part<'a> {
 
     /// The bytes of the numbers `from..to`, in C order; none where they are not [stored](Self::is_stored).
     #[must_use]
-    pub fn bytes(&self, from: u64, to: u64) -> &[u8] {
+    pub fn bytes(&self, from: u64, to: u64) -> Cow<'_, [u8]> {
+        let item = self.item() as u64;
         match &self.numbers {
-            Numbers::Stored { bytes, .. } => &bytes[from as usize * self.item()..to as usize * self.item()],
-            _ => &[],
+            Numbers::Stored { data, .. } => data.get(from * item, to * item),
+            _ => Cow::Borrowed(&[]),
         }
     }
 
     /// The dtype and bytes of the numbers `from..to`, where they are stored one by one.
-    pub(crate) fn stored(&self, from: u64, to: u64) -> Option<(Dtype, &[u8])> {
+    pub(crate) fn stored(&self, from: u64, to: u64) -> Option<(Dtype, Cow<'_, [u8]>)> {
         match &self.numbers {
             Numbers::Stored { dtype, .. } => Some((*dtype, self.bytes(from, to))),
             _ => None,
@@ -253,12 +309,25 @@ impl<'a> Part<'a> {
     pub fn read(&self, from: u64, out: &mut [f64]) {
         match &self.numbers {
             Numbers::Stored { dtype, .. } => {
-                decode_into(*dtype, self.bytes(from, from + out.len() as u64), out);
+                decode_into(*dtype, &self.bytes(from, from + out.len() as u64), out);
             }
             Numbers::Packed(packed) => packed.read(from, out),
             Numbers::Scaled(scaled) => scaled.read(from, out),
             Numbers::View(view) => view.read(from, out),
         }
+    }
+
+    /// Whether the numbers are integers or booleans that are stored one by one.
+    pub(crate) fn has_integers(&self) -> bool {
+        self.is_stored() && self.float().is_none()
+    }
+
+    /// Adds to `out` the integers from `from` on, as many as it holds, without rounding.
+    pub(crate) fn add_integers(&self, from: u64, out: &mut [i128]) {
+        let bytes = self.bytes(from, from + out.len() as u64);
+        out.iter_mut()
+            .zip(bytes.chunks_exact(self.item()))
+            .for_each(|(sum, b)| *sum += integer(self.dtype, b));
     }
 
     /// For each number the smallest step of its quantisation, in its own roundings; zero where it is not quantised.

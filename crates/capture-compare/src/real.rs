@@ -25,6 +25,8 @@ pub(crate) trait Real:
     fn distance(self, other: Self, line: &Line) -> Self::Bits;
     /// |x|.
     fn abs(self) -> Self;
+    /// x·by + plus, rounded once.
+    fn times(self, by: Self, plus: Self) -> Self;
     /// The larger of two that are not NaN: one instruction, unlike that of the standard library.
     #[inline(always)]
     fn larger(self, other: Self) -> Self {
@@ -60,6 +62,11 @@ impl Real for f32 {
     fn abs(self) -> Self {
         self.abs()
     }
+
+    #[inline(always)]
+    fn times(self, by: Self, plus: Self) -> Self {
+        self.mul_add(by, plus)
+    }
 }
 
 impl Real for f64 {
@@ -86,6 +93,11 @@ impl Real for f64 {
     #[inline(always)]
     fn abs(self) -> Self {
         self.abs()
+    }
+
+    #[inline(always)]
+    fn times(self, by: Self, plus: Self) -> Self {
+        self.mul_add(by, plus)
     }
 }
 
@@ -159,28 +171,24 @@ pub(crate) fn largest<T: Real>(lanes: &[T; LANES]) -> T {
     lanes.iter().copied().fold(T::default(), T::larger)
 }
 
-/// Adds a number for each place to sums in lanes. A loop for each sum, as several in one are not kept in vectors.
+/// Takes each place of two slices into sums or maxima in lanes. A loop for each sum, as several in one are not kept in
+/// vectors.
 #[inline(always)]
-pub(crate) fn add<T: Real>(sums: &mut [T; LANES], a: &[T], b: &[T], of: impl Fn(T, T) -> T) {
-    let mut lanes = *sums;
-    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+pub(crate) fn fold<T: Real>(lanes: &mut [T; LANES], a: &[T], b: &[T], of: impl Fn(T, T, T) -> T) {
+    let mut own = *lanes;
+    let (a, b) = (a.as_chunks::<LANES>().0, b.as_chunks::<LANES>().0);
+    for at in 0..a.len().min(b.len()) {
         for i in 0..LANES {
-            lanes[i] = lanes[i] + of(a[i], b[i]);
+            own[i] = of(own[i], a[at][i], b[at][i]);
         }
     }
-    *sums = lanes;
+    *lanes = own;
 }
 
-/// The same for a maximum.
+/// Adds products.
 #[inline(always)]
-pub(crate) fn raise<T: Real>(maxima: &mut [T; LANES], a: &[T], b: &[T], of: impl Fn(T, T) -> T) {
-    let mut lanes = *maxima;
-    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
-        for i in 0..LANES {
-            lanes[i] = lanes[i].larger(of(a[i], b[i]));
-        }
-    }
-    *maxima = lanes;
+pub(crate) fn add_products<T: Real>(sums: &mut [T; LANES], a: &[T], b: &[T]) {
+    fold(sums, a, b, |sum, a, b| a.times(b, sum));
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Two tensors, read a row of each at a time, in strips of rows that threads share.
 
 use crate::{
+    aligned::Aligned,
     decode::{decode_into, fits_f32},
     real::Real,
     vectors::LANES,
@@ -79,8 +80,8 @@ pub(crate) struct Pair<'w, 'a> {
 
 /// One row of both, and zeros up to the next whole vector.
 pub(crate) struct Row<T> {
-    pub(crate) r: Vec<T>,
-    pub(crate) c: Vec<T>,
+    pub(crate) r: Aligned<T>,
+    pub(crate) c: Aligned<T>,
     /// Σ|p| of both; empty where neither is computed.
     pub(crate) p: Vec<T>,
     /// How many numbers of the candidate's row come from which part, in order; `None` for a sum.
@@ -89,13 +90,20 @@ pub(crate) struct Row<T> {
 
 impl<T: Real> Row<T> {
     pub(crate) fn new(grid: &Grid) -> Self {
-        let row = || vec![T::default(); grid.vectors() * LANES];
+        let row = || Aligned::new(grid.vectors() * LANES);
         Self { r: row(), c: row(), p: Vec::new(), runs: Vec::new() }
     }
 
     /// Σ|p| at a place.
     pub(crate) fn term(&self, j: usize) -> f64 {
         self.p.get(j).map_or(0.0, |p| p.wide())
+    }
+
+    /// Places of the masked row that are not zero on both sides.
+    pub(crate) fn there(&self, places: Range<usize>) -> usize {
+        let zero = T::default();
+        let numbers = self.r[places.clone()].iter().zip(&self.c[places]);
+        numbers.filter(|(r, c)| r.abs().larger(c.abs()) > zero).count()
     }
 
     /// Puts zeros where a side is not finite, and says how many of the first `len` places are.
@@ -175,7 +183,7 @@ fn read<T: Real>(whole: &Whole<'_>, from: u64, out: &mut [T], run: &mut dyn FnMu
         let part = if let Node::Part(part) = leaf { Some(*part) } else { None };
         match part.and_then(|part| whole.parts[part].stored(begin, end)) {
             Some((dtype, bytes)) => {
-                decode_into(dtype, bytes, own);
+                decode_into(dtype, &bytes, own);
             }
             None => {
                 let mut numbers = vec![0.0; n];

@@ -2,6 +2,7 @@
 //! or was left by a killed process. What cannot be read is listed by file and reason, and the rest is read.
 
 use crate::{
+    data::{Data, Pieces, Unread},
     listing::{list, locate},
     segment::{self, Segment},
     source::{Source, file_error},
@@ -36,6 +37,7 @@ pub struct Run {
     /// What could not be read.
     pub errors: Vec<FileError>,
     sources: Vec<Source>,
+    pieces: Pieces,
     away: catalogue::Away,
 }
 
@@ -107,6 +109,26 @@ impl Run {
             return self.away.bytes((entry.source, entry.offset), source.path()).map(Cow::Borrowed);
         }
         source.bytes(entry.offset, entry.length).map_err(|e| file_error(source.path(), &e))
+    }
+
+    /// The same, read where they are looked at if the file is not mapped.
+    pub(crate) fn data(&self, entry: &Entry) -> Result<Data<'_>, FileError> {
+        let source = &self.sources[entry.source];
+        if source.is_mapped() || source.is_away() {
+            return self.bytes(entry).map(Data::Held);
+        }
+        let record = (entry.offset, entry.length);
+        Unread::new(&self.pieces, (entry.source, source), record).map(Data::Unread)
+    }
+
+    /// What failed while records were looked at, if it was a file of the processes that wrote these: their other taps
+    /// may have had a part in what became of them.
+    pub(crate) fn failure(&self, entries: &[usize]) -> Option<FileError> {
+        let process = |number: usize| self.entries.iter().find(|e| e.source == number).map(|e| e.process);
+        self.pieces.failed().into_iter().find_map(|(number, error)| {
+            let of = process(number)?;
+            entries.iter().any(|e| self.entries[*e].process == of).then_some(error)
+        })
     }
 
     /// Fills `buf` with a record's bytes from its byte `offset` on.
@@ -260,7 +282,8 @@ impl Reading {
         self.entries.retain(|_| !index.next().is_some_and(|i| twice.contains(&i)));
         let processes = processes.into_iter().map(|(process, _)| process).collect();
         let Self { dir: path, entries, errors, sources, .. } = self;
-        Run { path, processes, entries, errors, sources, away: catalogue::Away::default() }
+        let (pieces, away) = Default::default();
+        Run { path, processes, entries, errors, sources, pieces, away }
     }
 }
 

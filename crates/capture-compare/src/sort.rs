@@ -80,7 +80,7 @@ mod tests {
         let packed = || part(Dtype::F4, &[2], vec![0]);
         let error = sorted(&packed(), &packed(), &Transform::SetRows).unwrap_err();
         assert_eq!(error.to_string(), "set_rows: expected numbers as recorded, found packed or quantised F4");
-        for shape in [[3, 0], [0, u64::MAX]] {
+        for shape in [[3, 0], [0, 1 << 40]] {
             let empty = || part(Dtype::I8, &shape, vec![]);
             assert_eq!(sorted(&empty(), &empty(), &transform).unwrap().shape, shape);
         }

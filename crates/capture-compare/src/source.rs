@@ -108,6 +108,10 @@ impl Source {
         self.sealed_as.as_deref()
     }
 
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.map.is_some()
+    }
+
     pub(crate) fn is_away(&self) -> bool {
         self.device_and_inode.is_none()
     }

@@ -1,22 +1,26 @@
 //! A comparison spread over a cluster whose machines each have some of the files. The driver plans, walks and reports as a
 //! comparison of one machine does; tensors are measured and explained by tasks, each on the machine that has most of its
 //! bytes. Records that lie elsewhere are fetched for it. What a task turns out to need besides, as another tap that its
-//! layout draws on, comes back as wanted, and the task is given again with it.
+//! layout draws on, comes back as wanted, and the task is given again with it. The same goes for the driver, where it
+//! needs tensors to plan.
 
 mod task;
 
 pub use task::{fetch, list, work};
 
 use crate::{
+    alone::{Checking, Found},
     compare::{Comparison, take_in},
     layouts::{Layouts, LayoutsError},
     options::{OneSided, Options, PairBy},
     outcome::Outcome,
     report::Report,
-    run::{Access, Catalogue, Key, Run},
+    run::{Access, Catalogue, Entry, FileError, Key, Run},
+    steps::Steps,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
 };
@@ -30,11 +34,20 @@ const TASK_PAIRS: usize = 1000;
 /// What runs tasks on machines, which it counts from 0. Errors are its own, in words.
 pub trait Cluster {
     /// What [`list()`] returns of a path on every machine, or why there is nothing.
-    fn list(&self, path: &Path) -> Result<Vec<Result<Vec<u8>, String>>, String>;
+    fn list(&self, path: &Path, what: Holds) -> Result<Vec<Result<Vec<u8>, String>>, String>;
     /// Keeps the plan where every task finds it.
     fn share(&self, plan: Vec<u8>) -> Result<(), String>;
     /// Runs the tasks, each [`work`] on its machine after [`fetch`] on others; what they return, in order.
     fn run(&self, tasks: Vec<Task>) -> Result<Vec<Vec<u8>>, String>;
+}
+
+/// What a path holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// A run.
+    Run,
+    /// A checkpoint.
+    Checkpoint,
 }
 
 /// What one call of [`work`] is given, to be passed on as it is.
@@ -49,22 +62,32 @@ pub struct Task {
 }
 
 /// What every task needs to know.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// Reference, candidate, and the noise run where there is one.
+    /// A run alone; or reference, candidate, and the noise run where there is one.
     pub runs: Vec<Catalogue>,
     /// The texts of layouts files, and their names.
     pub layouts: Vec<(PathBuf, String)>,
     /// See [`Options`].
     pub fail_on_nan: bool,
-    /// See [`Options`]; by inputs nothing can be paired, as the driver reads no tensors.
+    /// See [`Options`].
     pub pair: PairBy,
     /// See [`Options`].
     pub one_sided: OneSided,
     /// See [`Options`].
+    pub stored: bool,
+    /// See [`Options`].
     pub details: bool,
     /// Whether files are mapped.
     pub mmap: bool,
+}
+
+/// The plan, and what follows from it only by reading tensors.
+#[derive(Serialize, Deserialize)]
+struct Shared<'p> {
+    plan: Cow<'p, Plan>,
+    /// `None` where they follow from the headers, or are not known yet.
+    steps: Option<Steps>,
 }
 
 /// Why a comparison could not be spread.
@@ -90,27 +113,45 @@ pub enum SpreadError {
     Wire(String),
 }
 
-/// The run that is at a path on one or more machines of a cluster.
-pub fn open(cluster: &dyn Cluster, path: &Path) -> Result<Catalogue, SpreadError> {
-    let listed = cluster.list(path).map_err(SpreadError::Cluster)?;
+/// The run or checkpoint that is at a path on one or more machines of a cluster.
+pub fn open(cluster: &dyn Cluster, path: &Path, what: Holds) -> Result<Catalogue, SpreadError> {
+    let listed = cluster.list(path, what).map_err(SpreadError::Cluster)?;
     let nodes = listed.len();
     let (found, missing): (Vec<_>, Vec<_>) = listed.into_iter().partition(Result::is_ok);
     let found: Vec<Vec<u8>> = found.into_iter().flatten().collect();
-    let run = Catalogue::merged(found.iter().map(|bytes| from_bytes(bytes)).collect::<Result<_, _>>()?);
+    let found = found.iter().map(|bytes| from_bytes(bytes)).collect::<Result<_, _>>()?;
+    let merged = match what {
+        Holds::Run => Catalogue::merged(found),
+        Holds::Checkpoint => Catalogue::merged_checkpoint(found),
+    };
     let reason = || missing.into_iter().find_map(Result::err).unwrap_or_else(|| "no machine".to_owned());
-    run.ok_or_else(|| SpreadError::NoRun { reason: reason(), nodes })
+    merged.ok_or_else(|| SpreadError::NoRun { reason: reason(), nodes })
 }
 
 /// A record of one of the plan's runs.
 type Place = (usize, Key);
 
-/// Compares as [`crate::compare()`] does, with the same report.
+/// Compares as [`crate::compare()`] does, with the same report; a run alone is looked at as [`crate::check`] does.
 pub fn compare(cluster: &dyn Cluster, plan: &Plan) -> Result<Report, SpreadError> {
-    cluster.share(to_bytes(plan)?).map_err(SpreadError::Cluster)?;
-    let runs: Vec<Run> = plan.runs.iter().map(|c| c.open(None, Access::Unmapped, HashMap::new())).collect();
     let layouts = plan.layouts()?;
-    let comparison = plan.comparison(&runs, &layouts);
-    let spread = Spread { cluster, plan, comparison: &comparison };
+    let mut runs: Vec<Run> = plan.open(None, Vec::new());
+    let mut shared = Shared { plan: Cow::Borrowed(plan), steps: None };
+    shared.put(cluster)?;
+    if plan.pair == PairBy::Inputs {
+        shared.steps = Some(steps(cluster, plan, &mut runs, &layouts)?);
+        shared.put(cluster)?;
+    }
+    if let [run] = runs.as_slice() {
+        let checking = Checking::new(run, &layouts, plan.options(&runs));
+        let records = |group| checking.records(group).map(|entry| (0, entry)).collect();
+        let spread = Spread { cluster, plan, records: &records };
+        let groups = spread.batches((0..checking.len()).collect(), |group| *group);
+        let found: Vec<Result<Found, FileError>> = spread.all(groups, Items::Look)?;
+        return Ok(checking.report(found));
+    }
+    let comparison = shared.comparison(&runs, &layouts);
+    let records = |pair| comparison.records(pair).collect();
+    let spread = Spread { cluster, plan, records: &records };
     let pairs = spread.batches((0..comparison.len()).collect(), |pair| *pair);
     let mut outcomes: Vec<Outcome> = spread.all(pairs, Items::Measure)?;
     let again = comparison.rule(&mut outcomes);
@@ -126,6 +167,52 @@ pub fn compare(cluster: &dyn Cluster, plan: &Plan) -> Result<Report, SpreadError
     Ok(comparison.report(decided, errors))
 }
 
+/// Pairs the steps of two runs by the tensors of their inputs, which are fetched as they turn out to be needed.
+fn steps(
+    cluster: &dyn Cluster,
+    plan: &Plan,
+    runs: &mut [Run],
+    layouts: &Layouts,
+) -> Result<Steps, SpreadError> {
+    let mut asked: BTreeSet<Place> = BTreeSet::new();
+    loop {
+        let steps = Comparison::steps([&runs[0], &runs[1]], layouts, plan.pair);
+        let mut by_node: BTreeMap<usize, Vec<Place>> = BTreeMap::new();
+        for place in task::wanted(runs) {
+            // What is nowhere to be had is no reason to ask again.
+            if let (true, Some(node)) = (asked.insert(place), plan.runs[place.0].nodes(place.1).first()) {
+                by_node.entry(*node).or_default().push(place);
+            }
+        }
+        if by_node.is_empty() {
+            return Ok(steps);
+        }
+        let task =
+            |(node, places)| Ok(Task { node, items: to_bytes(&Items::Bring(places))?, fetches: Vec::new() });
+        let tasks = by_node.into_iter().map(task).collect::<Result<_, SpreadError>>()?;
+        for brought in cluster.run(tasks).map_err(SpreadError::Cluster)? {
+            for (run, key, bytes) in task::brought(&brought)? {
+                runs.get_mut(run).into_iter().for_each(|run| run.hold(key, bytes.clone().into_vec()));
+            }
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Puts it where every task finds it.
+    fn put(&self, cluster: &dyn Cluster) -> Result<(), SpreadError> {
+        cluster.share(to_bytes(self)?).map_err(SpreadError::Cluster)
+    }
+
+    fn comparison<'r>(&self, runs: &'r [Run], layouts: &'r Layouts) -> Comparison<'r> {
+        let options = self.plan.options(runs);
+        match &self.steps {
+            Some(steps) => Comparison::paired([&runs[0], &runs[1]], layouts, options, steps),
+            None => Comparison::new(&runs[0], &runs[1], layouts, options),
+        }
+    }
+}
+
 impl Plan {
     fn access(&self) -> Access {
         if self.mmap { Access::Mapped } else { Access::Unmapped }
@@ -138,11 +225,16 @@ impl Plan {
             .try_fold(Layouts::default(), |all, (path, text)| Ok(all.before(Layouts::of_text(path, text)?)))
     }
 
-    fn comparison<'r>(&self, runs: &'r [Run], layouts: &'r Layouts) -> Comparison<'r> {
-        let Self { fail_on_nan, pair, one_sided, details, .. } = *self;
-        let noise = runs.get(2);
-        let options = Options { fail_on_nan, pair, one_sided, details, noise, ..Options::default() };
-        Comparison::new(&runs[0], &runs[1], layouts, options)
+    /// The runs as a machine has them, with records that it was given for each; the driver has none of the files.
+    fn open(&self, node: Option<usize>, mut held: Vec<HashMap<Key, Vec<u8>>>) -> Vec<Run> {
+        held.resize_with(self.runs.len(), HashMap::new);
+        let access = if node.is_some() { self.access() } else { Access::Unmapped };
+        self.runs.iter().zip(held).map(|(catalogue, held)| catalogue.open(node, access, held)).collect()
+    }
+
+    fn options<'r>(&self, runs: &'r [Run]) -> Options<'r> {
+        let Self { fail_on_nan, pair, one_sided, stored, details, .. } = *self;
+        Options { fail_on_nan, pair, one_sided, stored, details, noise: runs.get(2), ..Options::default() }
     }
 }
 
@@ -156,20 +248,22 @@ struct Batch<T> {
     needs: BTreeSet<Place>,
 }
 
-struct Spread<'s, 'r> {
+struct Spread<'s> {
     cluster: &'s dyn Cluster,
     plan: &'s Plan,
-    comparison: &'s Comparison<'r>,
+    /// The records of a pair or group, each with the number of its run.
+    records: &'s dyn Fn(usize) -> Vec<(usize, &'s Entry)>,
 }
 
-impl Spread<'_, '_> {
-    /// Items in batches, each where most bytes of its pair are.
+impl Spread<'_> {
+    /// Items in batches, each where most bytes of its pair or group are.
     fn batches<T>(&self, items: Vec<T>, pair: impl Fn(&T) -> usize) -> Vec<Batch<T>> {
         let mut batches: Vec<Batch<T>> = Vec::new();
         let mut open: BTreeMap<usize, usize> = BTreeMap::new();
         for (number, item) in items.into_iter().enumerate() {
             let (mut by_node, mut n_bytes) = (BTreeMap::<usize, u64>::new(), 0);
-            for (side, entry) in self.comparison.records(pair(&item)) {
+            let records = (self.records)(pair(&item));
+            for &(side, entry) in &records {
                 n_bytes += entry.n_bytes();
                 for node in self.plan.runs[side].nodes(entry.key()) {
                     *by_node.entry(*node).or_default() += entry.n_bytes();
@@ -178,8 +272,8 @@ impl Spread<'_, '_> {
             // The first of those that have most.
             let most = by_node.iter().max_by_key(|(node, n)| (**n, std::cmp::Reverse(**node)));
             let node = most.map_or(0, |(node, _)| *node);
-            let records = self.comparison.records(pair(&item));
-            let away = records.filter(|(side, e)| !self.plan.runs[*side].nodes(e.key()).contains(&node));
+            let away =
+                records.into_iter().filter(|(side, e)| !self.plan.runs[*side].nodes(e.key()).contains(&node));
             let needs: Vec<Place> = away.map(|(side, e)| (side, e.key())).collect();
             let fits = |b: &Batch<T>| b.n_bytes + n_bytes <= TASK_BYTES && b.items.len() < TASK_PAIRS;
             let at = open.get(&node).copied().filter(|at| fits(&batches[*at])).unwrap_or(batches.len());

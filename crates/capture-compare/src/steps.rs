@@ -6,9 +6,11 @@ use crate::{
     options::PairBy,
     taps::Taps,
 };
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// The steps of the reference by those of the candidate.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Steps {
     /// By their number in the run.
     Same,

@@ -70,18 +70,6 @@ pub enum Order {
     Awq,
 }
 
-/// Why a transform does not parse; `column` counts bytes from 0.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("transform {text:?}, column {column}: expected {expected}")]
-pub struct TransformError {
-    /// The whole text.
-    pub text: String,
-    /// Where it stopped making sense.
-    pub column: usize,
-    /// What would have made sense there.
-    pub expected: &'static str,
-}
-
 impl Transform {
     /// The same with every name of a tap replaced.
     #[must_use]

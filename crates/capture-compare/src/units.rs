@@ -1,10 +1,11 @@
 //! The second pass over two tensors: their errors in rounding units, by element, row, column, block and part.
 
 use crate::{
+    aligned::Aligned,
     errors::{BLOCK, Columns, Errors, Found, Means, Scale, Stretch},
     float::Float,
     largest::{Add, Largest},
-    magnitudes::unit,
+    magnitudes::{RowScale, unit},
     pieces::pieces,
     real::Real,
     rows::{Grid, Pair, Row},
@@ -25,6 +26,8 @@ pub(crate) struct Units<'s> {
     pub(crate) float: Float,
     /// Where |q| is clipped before column means are taken.
     pub(crate) clip: f64,
+    /// What is not among the largest |q|, |v| and means of chunks, as a sample of the rows has so many that are larger.
+    pub(crate) least: [f64; 3],
     /// Numbers of the candidate in 16 bytes.
     pub(crate) chunk: usize,
 }
@@ -59,8 +62,10 @@ impl Units<'_> {
             let n = counted.len().min(SAMPLE);
             let sample: Vec<u32> = (0..n).map(|i| counted[i * counted.len() / n]).collect();
             let counts = self.counts(pair, grid, &sample);
-            let noise = self.measure(pair, grid, &sample).noise(&counts, s.pieces.as_ref());
-            self.clip = 4.0 * noise.max(0.5);
+            let mut found = self.measure(pair, grid, &sample);
+            self.clip = 4.0 * found.noise(&counts, s.pieces.as_ref()).max(0.5);
+            self.least =
+                [&mut found.elements, &mut found.near_elements, &mut found.chunks].map(Largest::least);
         }
         let mut all = self.measure(pair, grid, &counted);
         if pair.candidate.parts.len() > 1 {
@@ -72,16 +77,17 @@ impl Units<'_> {
         all.write(&self, pair, grid, s);
     }
 
-    /// Finite places of each column in those rows.
+    /// Places of each column in those rows that are there.
     fn counts(&self, pair: &Pair<'_, '_>, grid: &Grid, rows: &[u32]) -> Vec<u64> {
         let mut counts = vec![rows.len() as u64; grid.width];
         let mut numbers = Row::<f64>::new(grid);
         for i in rows {
             let (from, len) = grid.row(u64::from(*i));
-            if (self.scales.rows[*i as usize].finite as usize) < len {
+            if (self.scales.rows[*i as usize].there as usize) < grid.width {
                 pair.read(from, len, &mut numbers);
+                numbers.mask(len);
                 let places = numbers.r.iter().zip(&numbers.c).zip(&mut counts);
-                places.for_each(|((r, c), n)| *n -= u64::from(!(r.is_finite() && c.is_finite())));
+                places.for_each(|((r, c), n)| *n -= u64::from(*r == 0.0 && *c == 0.0));
             }
         }
         counts
@@ -97,14 +103,15 @@ impl Units<'_> {
             strip.gather();
             strip.sums
         });
-        let mut all = Sums::new(pair, grid);
+        let mut all = Sums::new(self, pair, grid);
         strips.into_iter().for_each(|sums| all.merge(sums));
         all
     }
 }
 
 impl Sums {
-    fn new(pair: &Pair<'_, '_>, grid: &Grid) -> Self {
+    fn new(units: &Units<'_>, pair: &Pair<'_, '_>, grid: &Grid) -> Self {
+        let [elements, near_elements, chunks] = units.least.map(Largest::from);
         Self {
             rows: Vec::new(),
             near: Vec::new(),
@@ -112,10 +119,10 @@ impl Sums {
             blocks: Vec::new(),
             columns: Columns::new(grid.vectors() * LANES),
             squares: [0.0; 2],
-            elements: Largest::default(),
-            near_elements: Largest::default(),
+            elements,
+            near_elements,
             near_largest: 0.0,
-            chunks: Largest::default(),
+            chunks,
             largest: (0.0, 0),
             parts: vec![[0.0; 2]; pair.candidate.parts.len()],
         }
@@ -156,7 +163,7 @@ impl Sums {
         let there: Vec<usize> = counts.iter().enumerate().filter_map(there).collect();
         let columns = self.columns(counts);
         s.columns = there.iter().map(|j| columns[*j]).collect();
-        s.groups = groups(&columns);
+        s.groups = groups(&columns, counts);
         let n = self.rows.len();
         let k = (counts.iter().sum::<u64>() / 16).clamp(4, 64) as usize;
         s.tail = self.elements.tail(k, n * width);
@@ -210,19 +217,22 @@ fn line(second: f64, fourth: f64, n: u64) -> Line {
     Line { rms: (second / n.max(1) as f64).sqrt(), n_effective }
 }
 
-/// Columns j of equal j mod p, and runs of p columns, for each p that divides their number into at least 4.
-fn groups(columns: &[Line]) -> Vec<Vec<Line>> {
-    let group = |lines: &mut dyn Iterator<Item = &Line>| {
+/// Columns j of equal j mod p, and runs of p columns, for each p that divides their number into at least 4. Those that
+/// hold nothing are in none.
+fn groups(columns: &[Line], counts: &[u64]) -> Vec<Vec<Line>> {
+    let group = |columns: &mut dyn Iterator<Item = (&Line, &u64)>| {
         let of = |sum: (f64, f64, f64), l: &Line| (sum.0 + l.rms * l.rms, sum.1 + l.n_effective, sum.2 + 1.0);
-        let (square, n_effective, n) = lines.fold((0.0, 0.0, 0.0), of);
-        Line { rms: (square / n).sqrt(), n_effective }
+        let there = columns.filter(|(_, n)| **n > 0).map(|(line, _)| line);
+        let (square, n_effective, n) = there.fold((0.0, 0.0, 0.0), of);
+        Line { rms: (square / f64::max(n, 1.0)).sqrt(), n_effective }
     };
     let width = columns.len();
     let periods = [8, 16, 32, 64].into_iter().filter(|p| width.is_multiple_of(*p) && width / p >= 4);
+    let all = || columns.iter().zip(counts);
     periods
         .flat_map(|p| {
-            let residues = (0..p).map(|i| group(&mut columns.iter().skip(i).step_by(p))).collect();
-            [residues, columns.chunks_exact(p).map(|run| group(&mut run.iter())).collect()]
+            let residues = (0..p).map(|i| group(&mut all().skip(i).step_by(p))).collect();
+            [residues, (0..width / p).map(|i| group(&mut all().skip(i * p).take(p))).collect()]
         })
         .collect()
 }
@@ -245,18 +255,18 @@ struct Strip<'p, 'w, 'a> {
 struct Buffers<T> {
     row: Row<T>,
     /// ĉ.
-    columns: Vec<T>,
-    q: Vec<T>,
-    v: Vec<T>,
+    columns: Aligned<T>,
+    q: Aligned<T>,
+    v: Aligned<T>,
     blocks: Vec<[T; 2]>,
 }
 
 impl<T: Real> Buffers<T> {
     fn new(units: &Units<'_>, grid: &Grid) -> Self {
-        let numbers = || vec![T::default(); grid.vectors() * LANES];
+        let numbers = || Aligned::new(grid.vectors() * LANES);
         Self {
             row: Row::new(grid),
-            columns: units.scales.columns.iter().map(|c| T::of(*c)).collect(),
+            columns: Aligned::of(units.scales.columns.iter().map(|c| T::of(*c))),
             q: numbers(),
             v: numbers(),
             blocks: vec![[T::default(); 2]; grid.width.div_ceil(BLOCK)],
@@ -267,7 +277,7 @@ impl<T: Real> Buffers<T> {
 impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
     fn new(units: &'p Units<'p>, pair: &'p Pair<'w, 'a>, grid: &'p Grid) -> Self {
         let columns = Columns::new(grid.vectors() * LANES);
-        let (narrow, sums) = (Buffers::new(units, grid), Sums::new(pair, grid));
+        let (narrow, sums) = (Buffers::new(units, grid), Sums::new(units, pair, grid));
         let is_narrow = pair.is_narrow && units.scales.columns.iter().all(|c| *c < 2f64.powi(20));
         Self { units, pair, grid, is_narrow, narrow, columns, pending: 0, sums }
     }
@@ -335,16 +345,20 @@ impl Units<'_> {
             v,
             blocks: squares,
         });
-        sums.add(&found, i, u64::from(scale.finite));
+        sums.add(&found, i, &scale);
         if blocks && grid.width >= 2 * BLOCK {
-            let whole = &squares[..grid.width / BLOCK];
-            sums.blocks.extend(whole.iter().map(|[a, b]| line(a.wide(), b.wide(), BLOCK as u64)));
+            let is_full = scale.there as usize == grid.width;
+            let there = |at: usize| if is_full { BLOCK } else { row.there(at..at + BLOCK) };
+            let whole = squares[..grid.width / BLOCK].iter().enumerate();
+            let lines = whole.map(|(i, [a, b])| (there(i * BLOCK), a.wide(), b.wide()));
+            let lines = lines.filter(|(n, ..)| *n > 0).map(|(n, a, b)| line(a, b, n as u64));
+            sums.blocks.extend(lines);
         }
         sums.pieces(&row.runs, q, &found);
         vectors::run(Add { to: &mut sums.elements, values: q });
         vectors::run(Add { to: &mut sums.near_elements, values: v });
         if grid.width >= 2 * self.chunk {
-            let means = vectors::run(Means { values: q, scratch: v, of: self.chunk });
+            let means = vectors::run(Means { values: q, means: v, of: self.chunk });
             vectors::run(Add { to: &mut sums.chunks, values: &means[..grid.width / self.chunk] });
         }
     }
@@ -368,10 +382,11 @@ impl Units<'_> {
 }
 
 impl Sums {
-    fn add(&mut self, found: &Found, i: u32, finite: u64) {
-        self.rows.push(line(found.second, found.fourth, finite));
-        self.near.push((found.near / finite.max(1) as f64).sqrt());
-        if found.slope[1] > 0.0 {
+    fn add(&mut self, found: &Found, i: u32, row: &RowScale) {
+        self.rows.push(line(found.second, found.fourth, row.there.into()));
+        self.near.push((found.near / f64::from(row.there.max(1))).sqrt());
+        // A factor of what is next to nothing is none.
+        if found.slope[1] > 0.0 && !row.is_raised {
             self.slopes.push(found.slope[0] / found.slope[1]);
         }
         self.squares = [self.squares[0] + found.clipped, self.squares[1] + found.share];

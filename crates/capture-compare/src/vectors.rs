@@ -1,14 +1,17 @@
 //! Loops that the compiler vectorises, built for the widest vectors of the processor they run on.
 //!
-//! Sums are kept in a fixed number of lanes and added up in a fixed order, and Rust never fuses a multiplication with an
-//! addition, so that every processor comes to the same bits.
+//! Sums are kept in a fixed number of lanes and added up in a fixed order, and a multiplication is fused with an addition
+//! where the code says so and nowhere else, so that every processor comes to the same bits. One that cannot fuse, as of
+//! before 2013, does it slowly.
 
 #![expect(unsafe_code, reason = "functions built for vectors that not every processor has")]
 
 /// How many sums run side by side.
 pub(crate) const LANES: usize = 16;
 
-/// A loop over plain slices. `run` is to be `#[inline(always)]`, as only what is inlined is built for wider vectors.
+/// A loop over plain slices. `run` is to be `#[inline(always)]`, and so is all that it calls, as only what is inlined is built
+/// for wider vectors and fuses in one instruction. The standard library's `map` and `for_each` of arrays and ranges may
+/// not be: such loops are written out.
 pub(crate) trait Loop {
     /// What it finds.
     type Found;
@@ -20,11 +23,12 @@ pub(crate) trait Loop {
 pub(crate) fn run<L: Loop>(work: L) -> L::Found {
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+        let is_fused = is_x86_feature_detected!("fma");
+        if is_fused && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
             // SAFETY: the processor has the instructions that the function is built for.
             return unsafe { avx512(work) };
         }
-        if is_x86_feature_detected!("avx2") {
+        if is_fused && is_x86_feature_detected!("avx2") {
             // SAFETY: as above.
             return unsafe { avx2(work) };
         }
@@ -33,13 +37,13 @@ pub(crate) fn run<L: Loop>(work: L) -> L::Found {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,fma")]
 fn avx512<L: Loop>(work: L) -> L::Found {
     work.run()
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,fma")]
 fn avx2<L: Loop>(work: L) -> L::Found {
     work.run()
 }

@@ -10,7 +10,7 @@ pub use rows::Rows;
 pub(crate) use crate::part::product;
 
 use crate::part::Part;
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 /// How parts make a tensor.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,6 +116,11 @@ impl Whole<'_> {
         self.has_sum() || self.parts.iter().any(|p| !p.is_stored())
     }
 
+    /// Whether its numbers are in memory or mapped, and not read where they are looked at.
+    pub(crate) fn is_held(&self) -> bool {
+        self.parts.iter().all(Part::is_held)
+    }
+
     /// Whether both are made alike of parts that hold the same, which settles computed ones without computing.
     #[must_use]
     pub fn is_alike(&self, other: &Self) -> bool {
@@ -148,6 +153,26 @@ impl Whole<'_> {
         self.runs(from, from + out.len() as u64, &mut |leaf, from, to| {
             let next = at + (to - from) as usize;
             self.read_leaf(leaf, from, &mut out[at..next], f64::from);
+            at = next;
+        });
+    }
+
+    /// Adds to `out` the integers from `from` on, as many as it holds, without rounding. Only for parts that
+    /// [have integers](Part::has_integers).
+    pub(crate) fn add_integers(&self, from: u64, out: &mut [i128]) {
+        self.add_integers_of(&self.root, from, out);
+    }
+
+    fn add_integers_of(&self, node: &Node, from: u64, out: &mut [i128]) {
+        let mut at = 0;
+        walk(node, from, from + out.len() as u64, &mut |leaf, from, to| {
+            let next = at + (to - from) as usize;
+            let out = &mut out[at..next];
+            match leaf {
+                Node::Part(part) => self.parts[*part].add_integers(from, out),
+                Node::Sum(terms) => terms.iter().for_each(|term| self.add_integers_of(term, from, out)),
+                Node::Join(_) | Node::Same { .. } | Node::Rows(_) => unreachable!("walk resolves these"),
+            }
             at = next;
         });
     }
@@ -197,13 +222,11 @@ impl Whole<'_> {
         buffer.clear();
         self.runs(from, to, &mut |leaf, from, to| {
             let Node::Part(part) = leaf else { return };
-            let bytes = self.parts[*part].bytes(from, to);
-            match single.take() {
-                None if buffer.is_empty() => single = Some(bytes),
-                None => buffer.extend_from_slice(bytes),
-                Some(first) => {
-                    buffer.extend_from_slice(first);
-                    buffer.extend_from_slice(bytes);
+            match (single.take(), self.parts[*part].bytes(from, to)) {
+                (None, Cow::Borrowed(bytes)) if buffer.is_empty() => single = Some(bytes),
+                (first, bytes) => {
+                    buffer.extend_from_slice(first.unwrap_or_default());
+                    buffer.extend_from_slice(&bytes);
                 }
             }
         });

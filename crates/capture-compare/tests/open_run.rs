@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
-use capture_compare::{Access, Entry, OpenError, Run};
+use capture_compare::{Access, Entry, Layouts, OpenError, Options, Run, Verdict, check, compare};
 use capture_core::{Dtype, Identity, Mesh, Record, Stored, Tags, journal};
 use std::{
     fs,
@@ -348,4 +348,26 @@ fn a_directory_of_one_run_means_that_run() {
     assert!(matches!(&missing, OpenError::NoSuch { runs, .. } if runs == &["run-1", "run-2"]), "{missing}");
     let file = Run::open(&dir.path().join("notes.txt"), Access::Mapped).unwrap_err();
     assert!(matches!(file, OpenError::File(_)), "{file}");
+}
+
+/// Only its first piece is read when a record is taken up.
+#[test]
+fn what_a_file_lost_while_it_was_compared_is_no_row() {
+    let dir = Dir::new();
+    let (data, me) = (vec![7; 200_000], identity(0, "1-ab"));
+    let file =
+        dir.write(&format!("{STEM}.000000.safetensors"), sealed_bytes(&me, 0, &[(record("a", 0, 0), &data)]));
+    let opened = || Run::open(dir.path(), Access::Unmapped).unwrap();
+    let (a, b) = (opened(), opened());
+    let report = |a, b| compare(a, b, &Layouts::default(), Options::default());
+    assert_eq!(report(&a, &b).verdict, Some(Verdict::Identical));
+
+    let (a, b) = (opened(), opened());
+    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(150_000).unwrap();
+    for report in [report(&a, &b), check(&b, &Layouts::default(), Options::default())] {
+        assert!(report.rows.is_empty(), "{report:#?}");
+        let reasons: Vec<&str> = report.errors.iter().map(|e| e.reason.as_str()).collect();
+        assert_eq!(reasons, ["it was truncated since it was opened"]);
+        assert_eq!(report.exit_status(), 2);
+    }
 }

@@ -2,39 +2,24 @@
 
 use crate::config::{Config, OnFull, Switch};
 use crate::engine::{Engine, Stalled};
-use crate::identity::Who;
-use crate::ledger::{Balance, Ledger};
+use crate::identity::{Origin, Who};
+use crate::ledger::Balance;
 use crate::manifest::{Counters, Loss, RuleCount};
 use crate::mesh::Mesh;
 use crate::notice::{notice, set_speaker};
 use crate::page;
-use crate::ranks::RankSet;
-use crate::select::{Rule, Selection};
-use crate::state::{self, Session, State};
-use crate::steps::Steps;
+use crate::select::Rule;
+use crate::session::Session;
+use crate::state::{self, State};
 use crate::writer::now_ns;
+
+pub use crate::session::Aim;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What a capture is switched on with.
-#[derive(Debug, Clone)]
-pub struct Request {
-    /// The directory that holds runs.
-    pub dir: PathBuf,
-    /// Run name, taken as it is; by `TPCAPTURE_RUN` or derived where `None`.
-    pub run: Option<String>,
-    /// Whether rank 0 tells where the run is, as nobody else has.
-    pub announced: bool,
-    /// What to capture.
-    pub selection: Selection,
-    /// On which ranks.
-    pub ranks: RankSet,
-    /// In which steps of the run.
-    pub steps: Steps,
-}
 
 /// What a framework says of this process.
 #[derive(Debug, Clone)]
@@ -106,17 +91,18 @@ pub fn start(get: impl Fn(&str) -> Option<OsString>) {
         ));
     }
     let switch = config.switch;
-    let request = Request {
-        dir: config.dir.clone(),
-        run: None,
+    let aim = Aim {
         announced: true,
         selection: config.selection.clone(),
         ranks: config.ranks.clone(),
         steps: config.steps,
+        ..Aim::everything(config.dir.clone())
     };
+    let origin = Origin::of_this_process();
     {
         let mut state = state::lock();
         (state.config, state.who) = (config, who);
+        state.introduce(origin);
     }
     if switch == Switch::Never {
         return;
@@ -125,8 +111,9 @@ pub fn start(get: impl Fn(&str) -> Option<OsString>) {
         notice(&format!("no control page, only this process itself can switch it: {error}"));
     }
     state::watch_forks();
+    state::lock().publish();
     if switch == Switch::On
-        && let Err(error) = switch_on(request)
+        && let Err(error) = switch_on(aim)
     {
         notice(&error.to_string());
     }
@@ -138,10 +125,10 @@ pub fn is_strict() -> bool {
     state::lock().config.strict
 }
 
-/// Whether the host has had its say since the capture was switched on, see [`settle`].
+/// The directory that holds runs where nothing else is said: `TPCAPTURE_DIR`.
 #[must_use]
-pub fn is_settled() -> bool {
-    state::lock().settled
+pub fn configured_dir() -> PathBuf {
+    state::lock().config.dir.clone()
 }
 
 /// Ends the capture that is on because something went wrong that should not have. Its writer seals what there is by
@@ -155,6 +142,7 @@ pub fn fail(reason: &str) {
     if let Some(engine) = engine {
         engine.ring.close();
     }
+    state::lock().publish();
 }
 
 /// Counts, and says once, that a tap was called in a way that makes no sense.
@@ -177,6 +165,11 @@ pub fn settle(word: Option<Word>, versions: BTreeMap<String, String>) {
         set_speaker(who.rank);
         state.who = who;
         state.rename_run();
+        let Who { rank, mesh, .. } = &state.who;
+        if state.waiting.as_ref().is_some_and(|waiting| !waiting.aim.ranks.contains(*rank, mesh)) {
+            (state.waiting, state.is_meant) = (None, false);
+        }
+        state.publish();
         drop(state);
         for doubt in doubts {
             notice(&doubt.to_string());
@@ -188,48 +181,51 @@ pub fn settle(word: Option<Word>, versions: BTreeMap<String, String>) {
 ///
 /// # Errors
 /// Where one is on already, or `TPCAPTURE=never`.
-pub fn switch_on(mut request: Request) -> Result<PathBuf, SwitchError> {
+pub fn switch_on(mut aim: Aim) -> Result<PathBuf, SwitchError> {
     // The writer opens it later: by then the model may work elsewhere.
-    request.dir = std::path::absolute(&request.dir).unwrap_or(request.dir);
+    aim.dir = std::path::absolute(&aim.dir).unwrap_or(aim.dir);
     let mut state = state::lock();
     if state.config.switch == Switch::Never {
         return Err(SwitchError::Never);
     }
     if let Some(session) = state.active() {
-        return Err(SwitchError::On { run: session.run.clone(), dir: session.dir.clone() });
+        return Err(SwitchError::On { run: session.run.clone(), dir: session.aim.dir.clone() });
+    }
+    if let Some(waiting) = &state.waiting {
+        return Err(SwitchError::On { run: waiting.run.clone(), dir: waiting.aim.dir.clone() });
     }
     state.switchings += 1;
-    let named = request.run.is_some();
-    let run = request.run.unwrap_or_else(|| state::run_name(&state));
-    let path = request.dir.join(&run);
-    state.begin(Session {
-        run,
-        named,
-        announced: request.announced,
-        dir: request.dir,
-        selection: Arc::new(request.selection),
-        ranks: request.ranks,
-        steps: request.steps,
-        base_step: page::steps(),
-        started_ns: now_ns(),
-        staged_bytes: 0,
-        ledger: Arc::new(Ledger::default()),
-        engine: None,
-        rank_is_checked: false,
-    });
+    let run = aim.run.clone().unwrap_or_else(|| state::run_name(&state));
+    let session = Session::new(aim, run, None, page::steps());
+    let path = session.path();
+    state.settled = false;
+    state.begin(session);
+    state.publish();
     Ok(path)
 }
 
-/// Ends the capture that is on, for `reason`, and returns once all it captured is sealed; what went wrong in it, if
+/// Ends the capture that is on or armed, for `reason`, and returns once all it captured is sealed; what went wrong in it, if
 /// anything did.
 pub fn switch_off(reason: &str) -> Option<String> {
+    state::lock().waiting = None;
+    end_session(reason)
+}
+
+/// The same where the capture that is on, or was last, is that of the run in `path`. It may have been re-aimed from
+/// outside: then another is on, which goes on.
+pub fn switch_off_run(path: &Path, reason: &str) -> Option<String> {
+    let is_its = state::lock().session.as_ref().is_some_and(|session| session.path() == path);
+    if is_its { end_session(reason) } else { None }
+}
+
+fn end_session(reason: &str) -> Option<String> {
     await_writer(
         |session| {
-            if !session.ledger.has_ended() && session.engine.is_none() {
+            if !session.ledger.has_ended() && session.engine.is_none() && session.n_fired == 0 {
                 notice(&format!(
                     "run {:?}: nothing was captured, no call of a tap met {:?} and its steps",
                     session.run,
-                    session.selection.to_string()
+                    session.aim.selection.to_string()
                 ));
             }
             session.ledger.end(reason, now_ns());
@@ -249,10 +245,13 @@ fn await_writer(
     wait: impl FnOnce(&Engine, Option<Duration>) -> Result<(), Stalled>,
 ) -> Option<String> {
     let (engine, ledger, stall) = {
-        let state = state::lock();
+        let mut state = state::lock();
+        let stall = stall_limit(&state);
         let session = state.session.as_ref()?;
         prepare(session);
-        (session.engine.clone(), Arc::clone(&session.ledger), stall_limit(&state))
+        let (engine, ledger) = (session.engine.clone(), Arc::clone(&session.ledger));
+        state.publish();
+        (engine, ledger, stall)
     };
     match engine.map_or(Ok(()), |engine| wait(&engine, stall)) {
         Ok(()) => ledger.balance().last_error,
@@ -277,10 +276,11 @@ fn stall_limit(state: &State) -> Option<Duration> {
 pub fn status() -> Status {
     let state = state::lock();
     let abs_step = page::steps();
-    let Some(session) = &state.session else {
+    let Some(session) = state.session.as_ref().filter(|_| state.waiting.is_none()) else {
+        let waiting = state.waiting.as_ref();
         return Status {
-            state: "off",
-            run: None,
+            state: if waiting.is_some() { "armed" } else { "off" },
+            run: waiting.map(|waiting| waiting.aim.dir.join(&waiting.run)),
             step: 0,
             abs_step,
             who: state.who.clone(),
@@ -292,15 +292,15 @@ pub fn status() -> Status {
         };
     };
     let balance: Balance = session.ledger.balance();
-    let rules = balance.rule_counts(session.selection.rules().iter().map(Rule::text));
+    let rules = balance.rule_counts(session.aim.selection.rules().iter().map(Rule::text));
     Status {
         state: match (&balance.end, &session.engine) {
             (Some(_), _) => "ended",
             (None, None) => "armed",
             (None, Some(_)) => "capturing",
         },
-        run: Some(session.dir.join(&session.run)),
-        step: abs_step.wrapping_sub(session.base_step),
+        run: Some(session.path()),
+        step: session.step(),
         abs_step,
         who: state.who.clone(),
         counters: balance.counters,

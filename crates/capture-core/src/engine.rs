@@ -4,6 +4,7 @@
 //! of one record are not mixed with another's; only a record of several pieces keeps the turn while it copies. Nothing
 //! here touches a file: that is the writer's, at the other end of the ring.
 
+use crate::leavings::Leavings;
 use crate::pack::{Block, Source};
 use crate::record::Record;
 use crate::ring::{NoRoom, Patience, Reservation, Ring};
@@ -75,6 +76,7 @@ pub(crate) struct Engine {
     moved: AtomicU64,
     /// Bytes on the disk beside those of the records.
     overhead: AtomicU64,
+    after: Mutex<After>,
     /// Producers that have been promised a place and may still have a loss to count.
     promised: AtomicU64,
 }
@@ -104,6 +106,13 @@ impl Drop for Promise {
     }
 }
 
+/// What becomes of the files.
+#[derive(Debug, Default)]
+struct After {
+    is_discarded: bool,
+    leavings: Option<Leavings>,
+}
+
 #[derive(Debug, Default)]
 struct Progress {
     seals_asked: u64,
@@ -128,6 +137,7 @@ impl Engine {
             advanced: Condvar::new(),
             moved: AtomicU64::new(0),
             overhead: AtomicU64::new(0),
+            after: Mutex::default(),
             promised: AtomicU64::new(0),
         })
     }
@@ -283,6 +293,33 @@ impl Engine {
     pub(crate) fn note_sealed(&self) {
         self.progress.lock().seals_done += 1;
         self.advanced.notify_all();
+    }
+
+    /// Whether the writer is through.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.progress.lock().finished
+    }
+
+    /// Has all that was written deleted: by the writer when it is through, or by a thread where it is already.
+    pub(crate) fn discard(&self) {
+        let mut after = self.after.lock();
+        after.is_discarded = true;
+        if let Some(leavings) = after.leavings.take() {
+            drop(after);
+            leavings.delete_aside();
+        }
+    }
+
+    /// The writer leaves these files behind. True where they were not wanted and are deleted.
+    pub(crate) fn leave(&self, leavings: Leavings) -> bool {
+        let mut after = self.after.lock();
+        if !after.is_discarded {
+            after.leavings = Some(leavings);
+            return false;
+        }
+        drop(after);
+        leavings.delete();
+        true
     }
 
     /// The writer is through.

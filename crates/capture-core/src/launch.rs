@@ -2,11 +2,12 @@
 
 use crate::FORMAT_VERSION;
 use crate::engine::Engine;
+use crate::heed;
 use crate::identity::{self, Origin};
 use crate::manifest::{self, Manifest, ProcessInfo};
 use crate::record::Identity;
-use crate::select::Selection;
-use crate::state::{Session, State};
+use crate::session::Session;
+use crate::state::State;
 use crate::writer::{self, Assignment, now_ns};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,13 +66,14 @@ impl State {
             last_error: None,
         };
         let assignment = Assignment {
-            dir: session.dir.clone(),
+            dir: session.aim.dir.clone(),
             identity,
             min_free: self.config.min_free,
-            announced: session.announced,
+            announced: session.aim.announced,
             manifest,
-            selection: Arc::clone(&session.selection),
+            selection: session.aim.selection.clone(),
             ledger: Arc::clone(&session.ledger),
+            attend: heed::attend,
         };
         writer::spawn(Arc::clone(&engine), assignment)?;
         if let Some(session) = &mut self.session {
@@ -83,8 +85,8 @@ impl State {
     /// The configuration as text, with what this session was asked for in place of what the environment says.
     fn config_as_text(&self, session: &Session) -> BTreeMap<String, String> {
         let mut config = self.config.clone();
-        config.selection = Selection::clone(&session.selection);
-        (config.ranks, config.steps) = (session.ranks.clone(), session.steps);
+        config.selection = session.aim.selection.clone();
+        (config.ranks, config.steps) = (session.aim.ranks.clone(), session.aim.steps);
         config.texts().into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }

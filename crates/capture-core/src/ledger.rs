@@ -124,7 +124,20 @@ impl Ledger {
         self.entries.lock().end.is_some()
     }
 
+    /// Has the taps look, unless the capture has ended.
+    pub(crate) fn switch_on(&self) {
+        let entries = self.entries.lock();
+        if entries.end.is_none() {
+            page::set_on(true);
+        }
+    }
+
     pub(crate) fn balance(&self) -> Balance {
+        self.brief(usize::MAX)
+    }
+
+    /// The same with the first `n_losses` of the losses.
+    pub(crate) fn brief(&self, n_losses: usize) -> Balance {
         let entries = self.entries.lock();
         let loss = |((tap, reason), count): (&(String, String), &u64)| Loss {
             tap: tap.clone(),
@@ -133,7 +146,7 @@ impl Ledger {
         };
         Balance {
             counters: entries.counters,
-            losses: entries.losses.iter().map(loss).collect(),
+            losses: entries.losses.iter().take(n_losses).map(loss).collect(),
             rules: entries.rules.clone(),
             end: entries.end.clone(),
             last_error: entries.last_error.clone(),

@@ -3,6 +3,7 @@
 //! The modules stand in reading order; each uses only those above it.
 
 pub mod mesh;
+pub mod notation;
 pub mod placement;
 pub mod name;
 pub mod record;
@@ -21,6 +22,8 @@ pub mod ranks;
 pub mod steps;
 pub mod config;
 pub mod identity;
+pub mod request;
+pub mod answer;
 pub mod page;
 pub mod view;
 mod transpose;
@@ -30,14 +33,19 @@ mod memory;
 pub mod ring;
 pub mod notice;
 mod ledger;
+mod leavings;
 mod engine;
 mod writer;
+mod session;
 mod state;
+mod publish;
+pub mod heed;
 pub mod control;
 mod launch;
 mod ticket;
 pub mod tap;
 
+pub use answer::Answer;
 pub use config::Config;
 pub use header::{Header, HeaderError};
 pub use identity::Who;
@@ -46,13 +54,14 @@ pub use manifest::Manifest;
 pub use mesh::{Dim, Mesh};
 pub use placement::{Placement, Placements, Sharding};
 pub use record::{Identity, Record};
+pub use request::Request;
 pub use rundir::{RunDir, RunDirError, Space};
 pub use safetensors::Dtype;
 pub use segment::{Limits, SegmentWriter, WriteError};
 pub use select::Selection;
 pub use stored::{Stored, StoredError};
 pub use tags::{Tags, TagsError};
-pub use tap::Tap;
+pub use tap::{Tap, step};
 pub use view::{Element, TensorView};
 
 /// Version of the files this crate writes and reads (docs/format.md).

@@ -1,73 +1,100 @@
-//! The control page: the word every tap loads, in memory that another process can map.
+//! The control page: the words every tap and step looks at, in memory that another process can map.
 //!
 //! The words live in a static, so that a tap makes one RIP-relative load. At import a memfd is mapped over the static:
 //! the same addresses are then shared with whoever opens the descriptor through `/proc`. A child of fork gets a memfd
 //! of its own, as the shared mapping would otherwise let it write its parent's page. Where the kernel refuses, the
 //! static itself serves and the process can only be switched from inside.
+//!
+//! docs/control-page.md says what lies where, for readers in any language. Another process writes here as it likes:
+//! whatever is read is checked, and the process keeps to itself what it has to rely on.
 #![expect(unsafe_code, reason = "maps a memfd over a static")]
 
+mod word;
+mod block;
+mod bell;
+mod tap;
+mod layout;
+mod barrier;
+mod other;
+
+pub use barrier::barrier;
+pub use bell::Bell;
+pub use block::{Block, Text, TooLong, Torn};
+pub use layout::{MAGIC, PAGE_BYTES, VERSION};
+pub use other::{AskError, Holder, LINK, Locked, Other, OtherError};
+pub use tap::LastTap;
+pub use word::Word;
+
+use bell::ON;
+use layout::{Page, TRAIT_EXPEDITED};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// Size and alignment of the page: the largest page size of the kernels we run on.
-pub const PAGE_BYTES: usize = 64 * 1024;
-
-/// `TPCAPTUR`, read as a little-endian word: the page is ours.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"TPCAPTUR");
-
-/// Version of the layout below.
-pub const VERSION: u32 = 1;
-
-/// The layout of the page. All words are little-endian and naturally aligned; what follows is zero.
-#[repr(C, align(65536))]
-struct Page {
-    magic: AtomicU64,
-    version: AtomicU32,
-    pid: AtomicU32,
-    /// 0: every tap returns at once.
-    switch: AtomicU32,
-    _reserved: AtomicU32,
-    /// Forward passes of this process.
-    steps: AtomicU64,
-}
-
-static PAGE: Page = Page {
-    magic: AtomicU64::new(0),
-    version: AtomicU32::new(0),
-    pid: AtomicU32::new(0),
-    switch: AtomicU32::new(0),
-    _reserved: AtomicU32::new(0),
-    steps: AtomicU64::new(0),
-};
+static PAGE: Page = Page::new();
 
 /// The descriptor behind the page, -1 where the static serves.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
-/// Whether taps have anything to do. Relaxed: the word carries no data, a tap that sees it a moment late is a tap that
-/// ran a moment earlier; what it then reads is behind a lock.
+/// Whether taps have anything to do: a capture is on or a request waits. Relaxed: the word carries no data, a tap that
+/// sees it a moment late is a tap that ran a moment earlier; what it then reads is behind a lock.
 #[inline(always)]
 #[must_use]
-pub fn is_on() -> bool {
-    PAGE.switch.load(Relaxed) != 0
+pub fn is_awake() -> bool {
+    PAGE.switch().load(Relaxed) != 0
 }
 
-/// Sets the word the taps load.
-pub(crate) fn set_on(on: bool) {
-    PAGE.switch.store(u32::from(on), Relaxed);
-}
-
-/// A forward pass begins. A load and a store rather than an atomic addition, as one thread marks steps. Were there two, a
-/// step could be lost; a session takes care that its own steps never go back.
+/// A forward pass begins; true where `heed` has to look whether something is asked for.
 #[inline(always)]
-pub fn step() {
-    PAGE.steps.store(PAGE.steps.load(Relaxed).wrapping_add(1), Relaxed);
+#[must_use]
+pub fn step() -> bool {
+    PAGE.bell().step()
 }
 
 /// Forward passes of this process so far.
 #[must_use]
 pub fn steps() -> u64 {
-    PAGE.steps.load(Relaxed)
+    PAGE.bell().steps.load(Relaxed)
+}
+
+/// Whether the word the taps load says that a capture is on.
+pub(crate) fn is_on() -> bool {
+    PAGE.switch().load(Relaxed) & ON != 0
+}
+
+/// Sets the word the taps load, and has the next step look up: it finds out when it has to again.
+pub(crate) fn set_on(on: bool) {
+    let Bell { switch, due, .. } = PAGE.bell();
+    if on {
+        switch.fetch_or(ON, Relaxed);
+    } else {
+        switch.fetch_and(!ON, Relaxed);
+    }
+    due.store(0, Relaxed);
+}
+
+/// The words by which this process is called.
+pub(crate) fn bell() -> Bell<'static, std::sync::atomic::AtomicU64> {
+    PAGE.bell()
+}
+
+/// What a command asks.
+pub(crate) fn request() -> Block<'static, std::sync::atomic::AtomicU64> {
+    PAGE.request()
+}
+
+/// What this process says of itself. To be written under the state's lock.
+pub(crate) fn answer() -> Block<'static, std::sync::atomic::AtomicU64> {
+    PAGE.answer()
+}
+
+/// A wanted call of a tap: `words` are step, call, number and time. To be called under the state's lock.
+pub(crate) fn publish_tap(tap: &str, words: [u64; 4]) {
+    let mut room = [0; tap::MAX_LAST_TAP];
+    if let Some(bytes) = tap::encode(tap, words, &mut room) {
+        // The room is a slot's.
+        let _ = PAGE.last_tap().write(bytes);
+    }
 }
 
 /// The descriptor behind the page, where there is one.
@@ -76,8 +103,17 @@ pub fn descriptor() -> Option<RawFd> {
     Some(DESCRIPTOR.load(Relaxed)).filter(|fd| *fd >= 0)
 }
 
-/// In a child of fork: a page of its own, with the words as they were, or, where that is refused, private memory and
-/// the switch off; false then.
+/// Closes the descriptor, so that no command finds this process: for one that is itself a command.
+pub fn hide() {
+    let fd = DESCRIPTOR.swap(-1, Relaxed);
+    if fd >= 0 {
+        // SAFETY: `map` opened it, nobody else closes it; the mapping stays.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+}
+
+/// In a child of fork: a page of its own, with the switch and the steps as they were and no request, or, where that is
+/// refused, private memory and the switch off; false then.
 pub(crate) fn renew_in_child() -> bool {
     if descriptor().is_none() {
         return true;
@@ -99,7 +135,9 @@ pub(crate) fn renew_in_child() -> bool {
             0,
         );
     }
-    PAGE.steps.store(steps, Relaxed);
+    let Bell { steps: count, due, .. } = PAGE.bell();
+    count.store(steps, Relaxed);
+    due.store(u64::MAX, Relaxed);
     DESCRIPTOR.store(-1, Relaxed);
     false
 }
@@ -134,8 +172,11 @@ pub(crate) fn map() -> io::Result<()> {
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    PAGE.magic.store(MAGIC, Relaxed);
-    let old = DESCRIPTOR.swap(std::os::fd::IntoRawFd::into_raw_fd(fd), Relaxed);
+    PAGE.magic().store(MAGIC, Relaxed);
+    if barrier::register() {
+        PAGE.traits().store(TRAIT_EXPEDITED, Relaxed);
+    }
+    let old = DESCRIPTOR.swap(fd.into_raw_fd(), Relaxed);
     if old >= 0 {
         // SAFETY: the parent's page, which this child of fork inherited and no longer maps; we opened it, nobody else
         // closes it.
@@ -160,11 +201,11 @@ fn sealed_memfd() -> io::Result<OwnedFd> {
     }
     // SAFETY: memfd_create just returned it.
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-    let mut words = [0u8; 32];
-    words[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    words[12..16].copy_from_slice(&std::process::id().to_le_bytes());
-    words[16..20].copy_from_slice(&PAGE.switch.load(Relaxed).to_le_bytes());
-    words[24..32].copy_from_slice(&PAGE.steps.load(Relaxed).to_le_bytes());
+    let mut words = PAGE.first_words(PAGE.switch().load(Relaxed) & ON);
+    // Last of all, once it is mapped: then the page is whole.
+    words[0] = 0;
+    let words = words.map(u64::to_le_bytes);
+    let words = words.as_flattened();
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: plain system calls on a descriptor we own, with buffers that live through them.
     let done = unsafe {
@@ -184,19 +225,20 @@ mod tests {
     /// The only test of this process that touches the page's words.
     #[test]
     fn the_mapped_page_is_the_static() {
-        step();
+        assert!(!step(), "nothing is due");
         map().expect("memfd");
         assert_eq!(steps(), 1, "mapping keeps the words");
-        step();
+        assert!(!step());
         set_on(true);
+        assert!(step(), "while on every step looks up");
         let fd = descriptor().expect("mapped");
         let file = std::fs::File::open(format!("/proc/self/fd/{fd}")).unwrap();
-        let mut seen = [0u8; 32];
+        let mut seen = [0u8; 40];
         file.read_exact_at(&mut seen, 0).unwrap();
         set_on(false);
         assert_eq!(&seen[..8], b"TPCAPTUR");
         assert_eq!(seen[12..16], std::process::id().to_le_bytes());
-        assert_eq!((seen[16], seen[24]), (1, 2), "switch and steps through the descriptor");
+        assert_eq!((seen[8], seen[16], seen[24], seen[32]), (2, 1, 3, 0), "version, switch, steps, due");
         assert_eq!(file.metadata().unwrap().len(), PAGE_BYTES as u64);
         let writer = std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{fd}")).unwrap();
         assert!(writer.set_len(0).is_err(), "sealed against truncation");

@@ -1,7 +1,10 @@
 //! How the records of several ranks make one logical tensor: DTensor's words `R`, `S(d)`, `P`, extended by what
 //! fused and quantised projections need. The grammar is in docs/format.md.
 
-use crate::mesh::is_dim_name;
+use crate::{
+    mesh::is_dim_name,
+    notation::{Cursor, NotationError},
+};
 use std::{fmt, str::FromStr};
 
 /// A placement over every mesh dimension that is named: `S(0)/ep, S(1)/tp`.
@@ -68,18 +71,6 @@ pub struct Section {
     pub groups: Option<u64>,
 }
 
-/// Why a placement does not parse; `column` counts bytes from 0.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("placement {text:?}, column {column}: expected {expected}")]
-pub struct PlacementError {
-    /// The whole text.
-    pub text: String,
-    /// Where it stopped making sense.
-    pub column: usize,
-    /// What would have made sense there.
-    pub expected: &'static str,
-}
-
 impl Cut {
     /// How many sections `sections=N` may ask for.
     pub const MOST_SECTIONS: u64 = 1024;
@@ -106,193 +97,117 @@ impl Cut {
 }
 
 impl FromStr for Placements {
-    type Err = PlacementError;
+    type Err = NotationError;
 
-    fn from_str(text: &str) -> Result<Self, PlacementError> {
-        Parser { text, at: 0 }.placements()
-    }
-}
-
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl Parser<'_> {
-    fn placements(mut self) -> Result<Placements, PlacementError> {
+    fn from_str(text: &str) -> Result<Self, NotationError> {
+        let mut cursor = Cursor::new("placement", text);
         let mut all: Vec<Placement> = Vec::new();
         loop {
-            let start = self.at;
-            if all.is_empty() && self.eat("scale_of(") {
-                all.push(Placement { sharding: self.scale_of()?, over: "tp".to_owned() });
-                return if self.rest().is_empty() { Ok(Placements(all)) } else { self.expected("the end") };
+            let start = cursor.column();
+            if all.is_empty() && cursor.eat("scale_of(") {
+                all.push(Placement { sharding: scale_of(&mut cursor)?, over: "tp".to_owned() });
+                return cursor.end().map(|()| Self(all));
             }
-            let placement = self.placement()?;
+            let placement = placement(&mut cursor)?;
             if all.iter().any(|p| p.over == placement.over) {
-                self.at = start;
-                return self.expected("each mesh dimension once");
+                return cursor.expected_at(start, "each mesh dimension once");
             }
             all.push(placement);
-            if self.eat(",") {
+            if cursor.eat(",") {
                 continue;
             }
-            if self.rest().is_empty() {
-                return Ok(Placements(all));
-            }
-            return self.expected("\",\" or the end");
-        }
-    }
-
-    fn placement(&mut self) -> Result<Placement, PlacementError> {
-        let sharding = if self.eat("S(") {
-            self.shard()?
-        } else if self.eat("R") {
-            Sharding::Replicate
-        } else if self.eat("P") {
-            Sharding::Partial
-        } else {
-            return self.expected("R, P, S(dim) or scale_of(tap)");
-        };
-        let mut over = "tp".to_owned();
-        if self.eat("/") {
-            let name: String =
-                self.rest().chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect();
-            if !is_dim_name(&name) {
-                return self.expected("a mesh dimension such as tp");
-            }
-            self.at += name.len();
-            over = name;
-        }
-        Ok(Placement { sharding, over })
-    }
-
-    fn shard(&mut self) -> Result<Sharding, PlacementError> {
-        let negative = self.eat("-");
-        let axis = i32::try_from(self.number()?).or_else(|_| self.expected("a tensor dimension"))?;
-        let axis = if negative { -axis } else { axis };
-        let (mut size, mut cut) = (None, Cut::Plain);
-        while self.eat(",") {
-            if self.eat("size=") {
-                size = Some(self.positive()?);
-                continue;
-            }
-            if cut != Cut::Plain {
-                return self
-                    .expected("size=N, as only one of sections, interleave and groups fits a placement");
-            }
-            cut = if self.eat("sections=[") {
-                self.sections()?
-            } else if self.eat("sections=") {
-                Cut::Equal(self.count()?)
-            } else if self.eat("interleave=") {
-                Cut::Interleave(self.positive()?)
-            } else if self.eat("groups=") {
-                Cut::Groups(self.positive()?)
+            return if cursor.rest().is_empty() {
+                Ok(Self(all))
             } else {
-                return self.expected("size=, sections=, interleave= or groups=");
+                cursor.expected("\",\" or the end")
             };
         }
-        if !self.eat(")") {
-            return self.expected("\",\" or \")\"");
-        }
-        Ok(Sharding::Shard { axis, cut, size })
     }
+}
 
-    fn scale_of(&mut self) -> Result<Sharding, PlacementError> {
-        let rest = self.rest();
-        let tap = rest[..rest.find([',', ')']).unwrap_or(rest.len())].trim_end().to_owned();
-        if tap.is_empty() {
-            return self.expected("a tap name");
-        }
-        self.at += tap.len();
-        if !self.eat(",") || !self.eat("block=[") {
-            return self.expected("\", block=[\"");
-        }
-        let block = self.sizes()?;
-        if self.eat(")") { Ok(Sharding::ScaleOf { tap, block }) } else { self.expected("\")\"") }
-    }
-
-    /// Sections up to the closing bracket.
-    fn sections(&mut self) -> Result<Cut, PlacementError> {
-        let mut sections = Vec::new();
-        loop {
-            let size = self.positive()?;
-            let groups = if self.eat("/") { Some(self.positive()?) } else { None };
-            sections.push(Section { size, groups });
-            if !self.eat(",") {
-                break;
-            }
-        }
-        if !self.eat("]") {
-            return self.expected("\",\" or \"]\"");
-        }
-        Ok(Cut::sections(sections))
-    }
-
-    /// Sizes up to the closing bracket.
-    fn sizes(&mut self) -> Result<Vec<u64>, PlacementError> {
-        let mut sizes = vec![self.positive()?];
-        while self.eat(",") {
-            sizes.push(self.positive()?);
-        }
-        if self.eat("]") { Ok(sizes) } else { self.expected("\",\" or \"]\"") }
-    }
-
-    /// A number of sections; of more than a tensor may have, none is made.
-    fn count(&mut self) -> Result<u64, PlacementError> {
-        let start = self.at;
-        let n = self.positive()?;
-        if n > Cut::MOST_SECTIONS {
-            self.at = start;
-            return self.expected("at most 1024 sections");
-        }
-        Ok(n)
-    }
-
-    fn positive(&mut self) -> Result<u64, PlacementError> {
-        let start = self.at;
-        match self.number()? {
-            0 => {
-                self.at = start;
-                self.expected("a number of at least 1")
-            }
-            n => Ok(n),
+fn placement(cursor: &mut Cursor<'_>) -> Result<Placement, NotationError> {
+    let sharding = if cursor.eat("S(") {
+        shard(cursor)?
+    } else if cursor.eat("R") {
+        Sharding::Replicate
+    } else if cursor.eat("P") {
+        Sharding::Partial
+    } else {
+        return cursor.expected("R, P, S(dim) or scale_of(tap)");
+    };
+    let mut over = "tp";
+    if cursor.eat("/") {
+        let start = cursor.column();
+        over = cursor.take(|c| c.is_ascii_lowercase() || c == '_');
+        if !is_dim_name(over) {
+            return cursor.expected_at(start, "a mesh dimension such as tp");
         }
     }
+    Ok(Placement { sharding, over: over.to_owned() })
+}
 
-    fn number(&mut self) -> Result<u64, PlacementError> {
-        self.skip_spaces();
-        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
-        match self.rest()[..digits].parse() {
-            Ok(n) => {
-                self.at += digits;
-                Ok(n)
-            }
-            Err(_) => self.expected("a number"),
+fn shard(cursor: &mut Cursor<'_>) -> Result<Sharding, NotationError> {
+    let axis = cursor.axis()?;
+    let (mut size, mut cut) = (None, Cut::Plain);
+    while cursor.eat(",") {
+        if cursor.eat("size=") {
+            size = Some(cursor.positive()?);
+            continue;
+        }
+        if cut != Cut::Plain {
+            return cursor
+                .expected("size=N, as only one of sections, interleave and groups fits a placement");
+        }
+        cut = if cursor.eat("sections=[") {
+            sections(cursor)?
+        } else if cursor.eat("sections=") {
+            Cut::Equal(count(cursor)?)
+        } else if cursor.eat("interleave=") {
+            Cut::Interleave(cursor.positive()?)
+        } else if cursor.eat("groups=") {
+            Cut::Groups(cursor.positive()?)
+        } else {
+            return cursor.expected("size=, sections=, interleave= or groups=");
+        };
+    }
+    cursor.require(")", "\",\" or \")\"")?;
+    Ok(Sharding::Shard { axis, cut, size })
+}
+
+fn scale_of(cursor: &mut Cursor<'_>) -> Result<Sharding, NotationError> {
+    let tap = cursor.tap()?;
+    if !cursor.eat(",") || !cursor.eat("block=[") {
+        return cursor.expected("\", block=[\"");
+    }
+    let mut block = vec![cursor.positive()?];
+    while cursor.eat(",") {
+        block.push(cursor.positive()?);
+    }
+    cursor.require("]", "\",\" or \"]\"")?;
+    cursor.require(")", "\")\"")?;
+    Ok(Sharding::ScaleOf { tap, block })
+}
+
+/// Sections up to the closing bracket.
+fn sections(cursor: &mut Cursor<'_>) -> Result<Cut, NotationError> {
+    let mut sections = Vec::new();
+    loop {
+        let size = cursor.positive()?;
+        let groups = if cursor.eat("/") { Some(cursor.positive()?) } else { None };
+        sections.push(Section { size, groups });
+        if !cursor.eat(",") {
+            break;
         }
     }
+    cursor.require("]", "\",\" or \"]\"")?;
+    Ok(Cut::sections(sections))
+}
 
-    fn eat(&mut self, token: &str) -> bool {
-        self.skip_spaces();
-        let found = self.rest().starts_with(token);
-        if found {
-            self.at += token.len();
-        }
-        self.skip_spaces();
-        found
-    }
-
-    fn skip_spaces(&mut self) {
-        self.at += self.rest().bytes().take_while(|b| *b == b' ').count();
-    }
-
-    fn rest(&self) -> &str {
-        &self.text[self.at..]
-    }
-
-    fn expected<T>(&self, expected: &'static str) -> Result<T, PlacementError> {
-        Err(PlacementError { text: self.text.to_owned(), column: self.at, expected })
-    }
+/// A number of sections; of more than a tensor may have, none is made.
+fn count(cursor: &mut Cursor<'_>) -> Result<u64, NotationError> {
+    let start = cursor.column();
+    let n = cursor.positive()?;
+    if n > Cut::MOST_SECTIONS { cursor.expected_at(start, "at most 1024 sections") } else { Ok(n) }
 }
 
 impl fmt::Display for Placements {

@@ -76,6 +76,13 @@ impl RunDir {
         }
     }
 
+    /// The directory at that path, which [`create`](Self::create) made.
+    pub(crate) fn reopen(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        Ok(Self { fd: Arc::new(fd), path: path.to_owned() })
+    }
+
     /// The path it was made under.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -142,6 +142,12 @@ impl SegmentWriter {
         self.rooms
     }
 
+    /// Segments that were begun: their numbers are below.
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        self.next
+    }
+
     /// Segments that were sealed.
     #[must_use]
     pub fn segments(&self) -> u64 {

@@ -5,19 +5,16 @@
 //! a child leaves behind.
 #![expect(unsafe_code, reason = "fork handlers")]
 
+use crate::answer::Answer;
 use crate::config::Config;
-use crate::engine::Engine;
 use crate::identity::{self, Origin, Who};
-use crate::ledger::Ledger;
 use crate::notice::notice;
 use crate::page;
-use crate::ranks::RankSet;
-use crate::select::{Plan, Selection};
-use crate::steps::Steps;
+use crate::select::Plan;
+use crate::session::{Session, Waiting};
 use crate::sync::{Mutex, MutexGuard};
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Once};
 
 /// The most names that `capture(name, …)` may bring up: a name built per request must not fill the memory.
@@ -38,7 +35,22 @@ pub(crate) struct State {
     pub(crate) versions: BTreeMap<String, String>,
     /// How often a capture was switched on.
     pub(crate) switchings: u32,
+    /// The capture that is on, or was last.
     pub(crate) session: Option<Session>,
+    /// The capture that a command ordered and that has not begun.
+    pub(crate) waiting: Option<Waiting>,
+    /// The generation of the last request that was taken.
+    pub(crate) heeded: u64,
+    /// Whether it was for this rank.
+    pub(crate) is_meant: bool,
+    /// Whether something was there that no command writes, which is said once.
+    pub(crate) saw_garbage: bool,
+    /// Why that request was not done.
+    pub(crate) refused: Option<String>,
+    /// What the control page says of this process.
+    pub(crate) published: Option<Answer>,
+    /// What does not change about this process, for the page.
+    pub(crate) origin: Answer,
     taps: Vec<TapState>,
     by_name: HashMap<Arc<str>, TapId>,
     /// Moves with every session, so that taps know their plan is stale.
@@ -56,29 +68,6 @@ struct TapState {
     step: u64,
     /// Calls in that step.
     calls: u64,
-}
-
-/// One switching-on.
-pub(crate) struct Session {
-    pub(crate) run: String,
-    /// Whether the run's name was asked for, and not derived.
-    pub(crate) named: bool,
-    /// Whether to tell where the run is: not where the caller knows, nor in a child of fork.
-    pub(crate) announced: bool,
-    pub(crate) dir: PathBuf,
-    pub(crate) selection: Arc<Selection>,
-    pub(crate) ranks: RankSet,
-    pub(crate) steps: Steps,
-    /// The process's step count when it was switched on.
-    pub(crate) base_step: u64,
-    pub(crate) started_ns: u64,
-    /// Bytes handed to the engine, against the budget.
-    pub(crate) staged_bytes: u64,
-    pub(crate) ledger: Arc<Ledger>,
-    /// From the first record on.
-    pub(crate) engine: Option<Arc<Engine>>,
-    /// Whether [`Session::ranks`] were asked.
-    pub(crate) rank_is_checked: bool,
 }
 
 /// A call of a tap that the selection may want.
@@ -99,6 +88,13 @@ impl State {
             versions: BTreeMap::new(),
             switchings: 0,
             session: None,
+            waiting: None,
+            heeded: 0,
+            is_meant: false,
+            saw_garbage: false,
+            refused: None,
+            published: None,
+            origin: Answer::default(),
             taps: Vec::new(),
             by_name: HashMap::new(),
             epoch: 0,
@@ -121,17 +117,17 @@ impl State {
 
     /// Begins a session and lets the taps see it.
     pub(crate) fn begin(&mut self, session: Session) {
+        let ledger = Arc::clone(&session.ledger);
         self.session = Some(session);
-        self.settled = false;
         self.epoch += 1;
-        page::set_on(true);
+        ledger.switch_on();
     }
 
     /// Derives the name of a run of which nothing is written yet anew: what the ranks share is better known now.
     pub(crate) fn rename_run(&mut self) {
         let run = run_name(self);
         if let Some(session) =
-            self.session.as_mut().filter(|session| !session.named && session.engine.is_none())
+            self.session.as_mut().filter(|session| !session.is_named() && session.engine.is_none())
         {
             session.run = run;
         }
@@ -142,12 +138,17 @@ impl State {
         self.session.as_mut().filter(|session| !session.ledger.has_ended())
     }
 
+    /// Whether a capture is on.
+    pub(crate) fn is_active(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.ledger.has_ended())
+    }
+
     /// What the session's selection means for the tap; `None` where no rule names it.
     pub(crate) fn plan(&mut self, tap: TapId) -> Option<&Plan> {
         let session = self.session.as_ref()?;
         let tap = &mut self.taps[tap.0];
         if tap.epoch != self.epoch {
-            let plan = Plan::new(&session.selection, &tap.name);
+            let plan = Plan::new(&session.aim.selection, &tap.name);
             (tap.epoch, tap.plan) = (self.epoch, Some(plan).filter(|plan| !plan.is_empty()));
             (tap.step, tap.calls) = (0, 0);
         }
@@ -163,12 +164,25 @@ impl State {
         // Never back: were two threads to mark steps, one may overwrite the other's, and a call must not come twice.
         let step = abs_step.wrapping_sub(session.base_step).max(tap.step);
         let abs_step = session.base_step.wrapping_add(step);
+        if tap.calls == 0 {
+            session.newest_tap = session.newest_tap.max(step);
+        }
         if tap.step != step {
             (tap.step, tap.calls) = (step, 0);
         }
         let call = tap.calls;
         tap.calls += 1;
         Some((Firing { name: Arc::clone(&tap.name), plan, step, abs_step, call }, session))
+    }
+
+    /// Whether every tap that fired has all that its rules' limits allow, and none fired for the first time in the
+    /// last whole step.
+    pub(crate) fn limits_are_reached(&self) -> bool {
+        let Some(session) = self.session.as_ref().filter(|session| session.n_fired > 0) else { return false };
+        let fired = |tap: &&TapState| tap.epoch == self.epoch && tap.calls > 0;
+        let is_exhausted =
+            |tap: &TapState| tap.plan.as_ref().is_none_or(|plan| plan.is_exhausted(&session.aim.selection));
+        session.step() > session.newest_tap + 1 && self.taps.iter().filter(fired).all(is_exhausted)
     }
 
     /// The tap's name.
@@ -180,6 +194,8 @@ impl State {
     /// parent's engine is left where it is; its threads do not exist here, and its locks may be held by them.
     fn restart_in_child(&mut self) {
         self.epoch += 1;
+        // The page is new: nothing was asked on it.
+        (self.waiting, self.heeded, self.refused, self.published) = (None, 0, None, None);
         let Some(session) = &mut self.session else { return };
         if let Some(engine) = session.engine.take() {
             std::mem::forget(engine);
@@ -187,8 +203,8 @@ impl State {
         let parents = std::mem::take(&mut session.ledger);
         std::mem::forget(parents);
         if page::is_on() {
-            session.staged_bytes = 0;
-            session.announced = false;
+            (session.staged_bytes, session.n_fired, session.newest_tap) = (0, 0, 0);
+            session.aim.announced = false;
             session.rank_is_checked = false;
             self.settled = false;
         } else {
@@ -238,6 +254,7 @@ extern "C" fn in_child() {
         if !renewed {
             state.session = None;
         }
+        state.publish();
     }
 }
 

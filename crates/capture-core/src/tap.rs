@@ -1,12 +1,13 @@
 //! The hook: a tap in model code, and what happens when it fires while a capture is on.
 
 use crate::engine::Draft;
+use crate::heed::{self, At};
 use crate::name::MAX_TAP_NAME;
 use crate::notice::notice;
 use crate::page;
 use crate::record::Record;
 use crate::select::{Decision, Mode, Subject};
-use crate::state::{self, State};
+use crate::state::{self, Firing, State};
 use crate::stored::{StoredError, byte_length};
 use crate::view::TensorView;
 use crate::writer::now_ns;
@@ -45,7 +46,7 @@ impl Tap {
     /// Captures a tensor where the selection wants it. Never fails and, while off, does nothing but load one word.
     #[inline(always)]
     pub fn capture(&self, view: &TensorView<'_>) {
-        if page::is_on() {
+        if page::is_awake() {
             // Counted and said by what failed.
             let _ = self.fire(view);
         }
@@ -57,7 +58,7 @@ impl Tap {
     /// Where the selection wants the tensor and it could not be captured.
     #[inline(always)]
     pub fn try_capture(&self, view: &TensorView<'_>) -> Result<(), CaptureError> {
-        if page::is_on() { self.fire(view) } else { Ok(()) }
+        if page::is_awake() { self.fire(view) } else { Ok(()) }
     }
 
     #[cold]
@@ -73,16 +74,61 @@ impl Tap {
     }
 }
 
+/// A forward pass begins: later records belong to the next step.
+#[inline(always)]
+pub fn step() {
+    if page::step() {
+        heed::at_step();
+    }
+}
+
 /// The tap of that name, the same for every asker; `None` where there are too many or the name is too long.
 #[must_use]
 pub fn tap(name: &str) -> Option<TapId> {
     if name.len() > MAX_TAP_NAME { None } else { state::lock().tap(name) }
 }
 
-/// Whether any rule names the tap: if not, the tensor need not even be described.
+/// What the capture that is on wants of a tap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Nothing: the tensor need not even be described.
+    None,
+    /// That it fired, whatever the tensor: [`pass`].
+    Call,
+    /// Its tensor: [`begin`].
+    Tensor,
+}
+
+/// What the capture that is on wants of the tap.
 #[must_use]
-pub fn is_named(tap: TapId) -> bool {
-    state::lock().is_named(tap)
+pub fn interest(tap: TapId) -> Interest {
+    let mut state = state::lock();
+    let Some(session) = state.active() else { return Interest::None };
+    let selection = session.aim.selection.clone();
+    match state.plan(tap) {
+        None => Interest::None,
+        Some(plan) if plan.needs_no_tensor(&selection) => Interest::Call,
+        Some(_) => Interest::Tensor,
+    }
+}
+
+/// The tap fired: whoever looks at the page sees where the model is.
+pub fn pass(tap: TapId) {
+    let mut state = state::lock();
+    state.look(At::Tap);
+    if !state.is_open_for_this_rank() {
+        return;
+    }
+    let rank = state.who.rank;
+    let Some((firing, session)) = state.fire(tap, page::steps()) else { return };
+    let subject = Subject { dtype: None, shape: &[], call: firing.call, rank };
+    let decision = firing.plan.decide(&session.aim.selection, &subject);
+    if session.aim.steps.contains(firing.step) && matches!(decision, Decision::Capture { .. }) {
+        session.note_firing(&firing.name, firing.step, firing.call, now_ns());
+        if session.n_fired == 1 {
+            state.publish();
+        }
+    }
 }
 
 /// What was given to the tap cannot be captured: counted, said once. `Ok` where it was not wanted anyway.
@@ -96,7 +142,7 @@ pub fn refuse(tap: TapId, reason: &str) -> Result<(), CaptureError> {
     let is_open = state.is_open_for_this_rank();
     // It fired all the same: the next call is the next call.
     let fired = state.fire(tap, page::steps());
-    let is_wanted = fired.is_some_and(|(firing, session)| session.steps.contains(firing.step));
+    let is_wanted = fired.is_some_and(|(firing, session)| session.aim.steps.contains(firing.step));
     if is_open && is_wanted { Err(state.refused(&name, reason.to_owned())) } else { Ok(()) }
 }
 
@@ -123,26 +169,36 @@ pub fn begin(
 ) -> Result<Option<Ticket>, CaptureError> {
     let mut guard = state::lock();
     let state = &mut *guard;
+    state.look(At::Tap);
     if !state.is_open_for_this_rank() {
         return Ok(None);
     }
     let rank = state.who.rank;
     let Some((firing, session)) = state.fire(tap, page::steps()) else { return Ok(None) };
-    if !session.steps.contains(firing.step) {
-        if session.steps.is_past(firing.step) {
+    if !session.aim.steps.contains(firing.step) {
+        if session.aim.steps.is_past(firing.step) {
             session.end("steps done");
+            state.publish();
         }
         return Ok(None);
     }
     let element = view.element();
     let shape = element.recorded_shape(view.shape());
     let subject = Subject { dtype: Some(element.recorded_dtype()), shape: &shape, call: firing.call, rank };
-    let (rule, head) = match firing.plan.decide(&session.selection, &subject) {
+    let decision = firing.plan.decide(&session.aim.selection, &subject);
+    let Firing { name, step, abs_step, call, .. } = firing;
+    let time_ns = now_ns();
+    if matches!(decision, Decision::Capture { .. }) {
+        session.note_firing(&name, step, call, time_ns);
+        if session.n_fired == 1 {
+            state.publish();
+        }
+    }
+    let (rule, head) = match decision {
         Decision::Capture { rule, mode: Mode::Full, head } => (rule, head),
         Decision::Capture { mode: mode @ (Mode::Stats | Mode::Hash), .. } => {
             let reason = format!("mode {mode} is not built yet, only full is");
-            let tap = firing.name;
-            return Err(state.refused(&tap, reason));
+            return Err(state.refused(&name, reason));
         }
         Decision::Skip | Decision::Capture { .. } => return Ok(None),
     };
@@ -160,16 +216,15 @@ pub fn begin(
     if byte_length(dtype, &shape) != Some(n_bytes) {
         // Half a byte of `head=N` rows, or an empty tensor with dimensions that no file can hold.
         let reason = StoredError::Bits { dtype, shape }.to_string();
-        let tap = firing.name;
-        return Err(state.refused(&tap, reason));
+        return Err(state.refused(&name, reason));
     }
     let record = Record {
-        tap: firing.name.to_string(),
-        step: firing.step,
-        abs_step: firing.abs_step,
-        call: firing.call,
+        tap: name.to_string(),
+        step,
+        abs_step,
+        call,
         seq: 0,
-        time_ns: now_ns(),
+        time_ns,
         placement: placement.map(str::to_owned),
         rows: rows.map(|rows| rows.min(shape.first().copied().unwrap_or(rows))),
         full_rows,
@@ -178,7 +233,6 @@ pub fn begin(
         encoding: element.encoding().map(str::to_owned),
         crc32: 0,
     };
-    let name = firing.name;
     let draft = Box::new(Draft { record, dtype, shape, n_bytes, rule });
     state.ticket(name, draft, kept)
 }
@@ -195,11 +249,6 @@ impl State {
         CaptureError::Refused { tap: tap.to_owned(), reason }
     }
 
-    /// Whether a rule names the tap.
-    fn is_named(&mut self, tap: TapId) -> bool {
-        self.plan(tap).is_some()
-    }
-
     /// Whether the session goes on, and on this rank.
     fn is_open_for_this_rank(&mut self) -> bool {
         let Self { who, session, .. } = self;
@@ -208,14 +257,15 @@ impl State {
         };
         if !session.rank_is_checked {
             session.rank_is_checked = true;
-            if !session.ranks.contains(who.rank, &who.mesh) {
+            if !session.aim.ranks.contains(who.rank, &who.mesh) {
                 if who.rank.is_none() {
                     notice(&format!(
                         "TPCAPTURE_RANKS={}: the rank of this process is unknown, so nothing is captured; set TPCAPTURE_RANK",
-                        session.ranks
+                        session.aim.ranks
                     ));
                 }
                 session.end("this rank is not among TPCAPTURE_RANKS");
+                self.publish();
                 return false;
             }
         }

@@ -4,7 +4,7 @@ use crate::config::OnFull as Configured;
 use crate::engine::{Draft, NotStaged, OnFull, Promise};
 use crate::ledger::Ledger;
 use crate::notice::notice;
-use crate::state::{Session, State};
+use crate::state::State;
 use crate::view::TensorView;
 use crate::writer::now_ns;
 use std::sync::Arc;
@@ -89,16 +89,6 @@ impl Ticket {
     }
 }
 
-impl Session {
-    /// Ends the session as foreseen. Its writer seals what there is by itself.
-    pub(crate) fn end(&self, reason: &str) {
-        self.ledger.end(reason, now_ns());
-        if let Some(engine) = &self.engine {
-            engine.ring.close();
-        }
-    }
-}
-
 impl State {
     /// Charges the draft to the budget and gives it to the session's engine, which is started for the first one.
     pub(crate) fn ticket(
@@ -115,15 +105,23 @@ impl State {
         };
         let Some(session) = self.active() else { return Ok(None) };
         let ledger = Arc::clone(&session.ledger);
+        let (staged, next) = (session.staged_bytes, draft.n_bytes);
         // What the headers of many small segments take counts as well.
-        let written = session.staged_bytes + session.engine.as_ref().map_or(0, |engine| engine.overhead());
-        if written.saturating_add(draft.n_bytes) > budget {
-            let reason = format!(
-                "budget reached: {written} bytes captured, the next record of {} would exceed TPCAPTURE_BUDGET={budget}",
-                draft.n_bytes
-            );
+        let written = staged + session.engine.as_ref().map_or(0, |engine| engine.overhead());
+        let over = |n_bytes: u64, limit: u64| n_bytes.saturating_add(next) > limit;
+        let reason = match session.aim.limit_bytes {
+            _ if over(written, budget) => format!(
+                "budget reached: {written} bytes captured, the next record of {next} would exceed TPCAPTURE_BUDGET={budget}"
+            ),
+            Some(limit) if over(staged, limit) => format!(
+                "limit reached: {staged} bytes captured, the next record of {next} would exceed the limit of {limit}"
+            ),
+            _ => String::new(),
+        };
+        if !reason.is_empty() {
             session.end(&reason);
             notice(&format!("capture ended: {reason}"));
+            self.publish();
             return Ok(None);
         }
         session.staged_bytes += draft.n_bytes;

@@ -6,6 +6,7 @@
 
 use crate::config::MinFree;
 use crate::engine::{Draft, Engine, Piece};
+use crate::leavings::Leavings;
 use crate::ledger::Ledger;
 use crate::manifest::{Manifest, State};
 use crate::notice::notice;
@@ -17,12 +18,15 @@ use crate::select::{Mode, Rule, Selection};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How many bytes may be written before free space is asked for again.
 const SPACE_INTERVAL: u64 = 64 << 20;
 /// What share of the space that is left may be written meanwhile.
 const SPACE_SHARE: u64 = 16;
+
+/// How often the writer [attends](Assignment::attend).
+const ATTENTION: Duration = Duration::from_millis(50);
 
 /// How long the last manifest waits for producers that still have to count a loss.
 const LAST_COUNT: Duration = Duration::from_secs(1);
@@ -37,8 +41,10 @@ pub(crate) struct Assignment {
     pub(crate) announced: bool,
     /// The manifest as it stands at the start.
     pub(crate) manifest: Manifest,
-    pub(crate) selection: Arc<Selection>,
+    pub(crate) selection: Selection,
     pub(crate) ledger: Arc<Ledger>,
+    /// Looks whether somebody calls the process, and says how it stands.
+    pub(crate) attend: fn(),
 }
 
 /// Starts the thread.
@@ -52,7 +58,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, assignment: Assignment) -> std::io::Res
 
 fn run(engine: &Engine, assignment: Assignment) {
     mask_signals();
-    let ledger = Arc::clone(&assignment.ledger);
+    let (ledger, attend) = (Arc::clone(&assignment.ledger), assignment.attend);
     let mut writer = None;
     let result = catch_unwind(AssertUnwindSafe(|| {
         let writer = writer.insert(Writer::open(assignment)?);
@@ -73,7 +79,7 @@ fn run(engine: &Engine, assignment: Assignment) {
     }
     if let Some(mut writer) = writer {
         engine.await_producers(LAST_COUNT);
-        let sealed = catch_unwind(AssertUnwindSafe(|| writer.finish()));
+        let sealed = catch_unwind(AssertUnwindSafe(|| writer.finish(engine)));
         if let Ok(Err(error)) = sealed
             && failure.is_none()
         {
@@ -82,6 +88,7 @@ fn run(engine: &Engine, assignment: Assignment) {
     }
     engine.ring.retire();
     engine.note_finished();
+    let _ = catch_unwind(attend);
 }
 
 /// Says where the run is, once per job, and whether an earlier process of this rank is in it already: whoever repeats an
@@ -167,6 +174,7 @@ struct Writer {
     seals_asked: u64,
     /// Bytes until free space is asked for.
     unasked: u64,
+    attends_at: Instant,
 }
 
 impl Writer {
@@ -174,8 +182,16 @@ impl Writer {
         let dir = RunDir::create(&assignment.dir, &assignment.identity.run)?;
         tell_where(&dir, &assignment);
         let segments = SegmentWriter::new(dir.clone(), assignment.identity.clone());
-        let mut writer =
-            Self { dir, segments, n_segments: 0, assignment, open: None, seals_asked: 0, unasked: 0 };
+        let mut writer = Self {
+            dir,
+            segments,
+            n_segments: 0,
+            assignment,
+            open: None,
+            seals_asked: 0,
+            unasked: 0,
+            attends_at: Instant::now(),
+        };
         writer.check_space(0)?;
         writer.write_manifest()?;
         Ok(writer)
@@ -184,8 +200,9 @@ impl Writer {
     fn write_all(&mut self, engine: &Engine) -> Result<(), Failure> {
         loop {
             // A segment that is due waits for the record it is in the middle of.
-            let deadline = if self.open.is_none() { self.segments.deadline() } else { None };
-            match engine.ring.next(deadline) {
+            let due = if self.open.is_none() { self.segments.deadline() } else { None };
+            self.attend();
+            match engine.ring.next(Some(due.map_or(self.attends_at, |due| due.min(self.attends_at)))) {
                 Next::Range(range) => {
                     let n_bytes = range.n_bytes() as u64;
                     let taken = self.take(engine, &range);
@@ -196,7 +213,8 @@ impl Writer {
                         self.segments.seal()?;
                     }
                 }
-                Next::Timeout => self.segments.seal()?,
+                Next::Timeout if due.is_some_and(|due| Instant::now() >= due) => self.segments.seal()?,
+                Next::Timeout => {}
                 Next::Closed => return Ok(()),
             }
             if self.note_segments()? {
@@ -206,6 +224,14 @@ impl Writer {
                 // Whoever waits for a seal finds its segment counted and in the manifest.
                 (0..std::mem::take(&mut self.seals_asked)).for_each(|_| engine.note_sealed());
             }
+        }
+    }
+
+    fn attend(&mut self) {
+        let now = Instant::now();
+        if now >= self.attends_at {
+            self.attends_at = now + ATTENTION;
+            (self.assignment.attend)();
         }
     }
 
@@ -300,9 +326,14 @@ impl Writer {
         })
     }
 
-    /// Seals what is complete and writes the last manifest.
-    fn finish(&mut self) -> Result<(), Failure> {
+    /// Seals what is complete and writes the last manifest, unless all is to be thrown away.
+    fn finish(&mut self, engine: &Engine) -> Result<(), Failure> {
         let sealed = self.segments.seal();
+        let stem = self.assignment.identity.stem();
+        let leavings = Leavings { dir: self.dir.path().to_owned(), stem, n_segments: self.segments.begun() };
+        if engine.leave(leavings) {
+            return Ok(());
+        }
         let noted = self.note_segments();
         self.write_manifest()?;
         self.tell_what_is_missing();

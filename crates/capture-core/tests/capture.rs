@@ -5,11 +5,9 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 #![expect(unsafe_code, reason = "makes views")]
 
-use capture_core::control::{self, Request, SwitchError};
-use capture_core::ranks::RankSet;
-use capture_core::steps::Steps;
+use capture_core::control::{self, Aim, SwitchError};
 use capture_core::tap::CaptureError;
-use capture_core::{Dtype, Element, Manifest, Tap, TensorView, notice, page};
+use capture_core::{Dtype, Element, Manifest, Tap, TensorView, notice};
 use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -84,7 +82,7 @@ fn an_engine_in_rust_captures() {
     // The record is made: the model may do what it likes with its memory.
     memory = [10, 20, 30, 40, 50, 60];
     SAME_NAME.capture(&columns(&memory));
-    page::step();
+    capture_core::step();
     assert_eq!(Q.try_capture(&columns(&memory)), Ok(()));
     // Not wanted is no error.
     assert_eq!(Q.try_capture(&columns(&memory)), Ok(()));
@@ -110,16 +108,9 @@ fn an_engine_in_rust_captures() {
     assert_eq!((status.counters.records, status.counters.bytes, status.counters.refused), (3, 36, 2));
 
     // One capture at a time.
-    let request = || Request {
-        announced: false,
-        dir: dir.path().to_owned(),
-        run: None,
-        selection: "*.q[head=1]".parse().unwrap(),
-        ranks: RankSet::default(),
-        steps: Steps::All,
-    };
+    let aim = || Aim { selection: "*.q[head=1]".parse().unwrap(), ..Aim::everything(dir.path().to_owned()) };
     let on = SwitchError::On { run: "run".into(), dir: dir.path().to_owned() };
-    assert_eq!(control::switch_on(request()), Err(on));
+    assert_eq!(control::switch_on(aim()), Err(on));
 
     assert_eq!(control::switch_off("off"), None);
     assert_eq!(said(), ["rule \"*.stats=stats\" captured nothing", "rule \"*.never\" captured nothing"]);
@@ -133,7 +124,7 @@ fn an_engine_in_rust_captures() {
     assert_eq!((control::status().state, tensors(&run).len()), ("ended", 3));
 
     // The next one: its own steps, its own limits, a name of its own, and threads that share a tap.
-    let second = control::switch_on(request()).unwrap();
+    let second = control::switch_on(aim()).unwrap();
     assert_eq!(second, dir.path().join("run-2"));
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -3,7 +3,7 @@
 use crate::ray::Ray;
 use crate::{errors, host};
 use capture_core::config::VARIABLES;
-use capture_core::control::{self, Request};
+use capture_core::control::{self, Aim};
 use capture_core::notice::notice;
 use capture_core::select::Selection;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Reads the environment; called once, by the package's import.
 #[pyfunction]
@@ -24,18 +25,20 @@ pub(crate) fn start() {
     control::start(|name| std::env::var_os(name));
 }
 
-/// Switches a capture on and returns the directory its run will have.
+/// Switches a capture on and returns the directory its run will have; `dir` is TPCAPTURE_DIR where None.
 ///
-/// ValueError: `select`, `ranks`, `steps` or `run` does not parse. RuntimeError: a capture is on already, or
+/// ValueError: `select`, `ranks`, `steps`, `run` or `seconds` does not parse. RuntimeError: a capture is on already, or
 /// `TPCAPTURE=never`.
 #[pyfunction]
-#[pyo3(signature = (dir, select=None, ranks=None, steps=None, run=None))]
+#[pyo3(signature = (dir, select=None, ranks=None, steps=None, run=None, limit_bytes=None, seconds=None))]
 pub(crate) fn switch_on(
-    dir: PathBuf,
+    dir: Option<PathBuf>,
     select: Option<&str>,
     ranks: Option<&str>,
     steps: Option<&str>,
     run: Option<String>,
+    limit_bytes: Option<u64>,
+    seconds: Option<f64>,
 ) -> PyResult<PathBuf> {
     fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(name: &str, text: &str) -> PyResult<T> {
         text.parse().map_err(|error| PyValueError::new_err(format!("{name}={text:?}: {error}")))
@@ -45,21 +48,33 @@ pub(crate) fn switch_on(
             "run={run:?}: expected one path component of letters, digits, '.', '_' and '-' that does not start with '.'"
         )));
     }
-    let request = Request {
-        dir,
+    let duration = match seconds.map(Duration::try_from_secs_f64) {
+        None => None,
+        Some(Ok(duration)) if !duration.is_zero() => Some(duration),
+        Some(_) => return Err(PyValueError::new_err("seconds: expected a time above 0")),
+    };
+    let aim = Aim {
         run,
-        announced: false,
         selection: select.map_or_else(|| Ok(Selection::everything()), |text| parse("select", text))?,
         ranks: parse("ranks", ranks.unwrap_or("all"))?,
         steps: parse("steps", steps.unwrap_or("all"))?,
+        limit_bytes,
+        duration,
+        ..Aim::everything(dir.unwrap_or_else(control::configured_dir))
     };
-    control::switch_on(request).map_err(|error| PyRuntimeError::new_err(error.to_string()))
+    control::switch_on(aim).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Ends the capture that is on and returns once it is sealed; what went wrong in it, or None.
+/// Ends the capture that is on, or only that of the run in `run`, and returns once it is sealed; what went wrong in it,
+/// or None.
 #[pyfunction]
-pub(crate) fn switch_off(py: Python<'_>, reason: &str) -> PyResult<Option<String>> {
-    errors::unless_strict(py.detach(|| control::switch_off(reason)))
+#[pyo3(signature = (reason, run=None))]
+#[expect(clippy::needless_pass_by_value, reason = "PyO3 makes it of what it is given")]
+pub(crate) fn switch_off(py: Python<'_>, reason: &str, run: Option<PathBuf>) -> PyResult<Option<String>> {
+    errors::unless_strict(py.detach(|| match &run {
+        Some(run) => control::switch_off_run(run, reason),
+        None => control::switch_off(reason),
+    }))
 }
 
 /// Return once everything captured before is in sealed files; what went wrong in this capture, or None.
@@ -121,5 +136,6 @@ pub(crate) fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Runs the command `tpcapture` with these arguments, the first of which is its name; its exit status.
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    capture_core::page::hide();
     py.detach(|| capture_cli::main(arguments, Some(&Ray::default())))
 }

@@ -6,8 +6,9 @@ use crate::errors::settle_error;
 use crate::tensor;
 use crate::{arguments, host};
 use capture_core::control;
+use capture_core::heed::{self, Standing};
 use capture_core::placement::Placements;
-use capture_core::tap::{self as core_tap, CaptureError, Patience, TapId};
+use capture_core::tap::{self as core_tap, CaptureError, Interest, Patience, TapId};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -76,7 +77,7 @@ pub(crate) unsafe fn tap(
 pub(crate) fn step() {
     Python::attach(|py| {
         caught(|| {
-            if !control::is_settled() {
+            if heed::at_step() == Standing::Unsettled {
                 host::settle(py);
             }
         });
@@ -112,11 +113,18 @@ fn fire(
     taps_placement: Option<&str>,
     rows: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    if !control::is_settled() {
-        host::settle(py);
+    match heed::at_tap() {
+        Standing::Quiet => return Ok(()),
+        Standing::Unsettled => host::settle(py),
+        Standing::Capturing => {}
     }
-    if !core_tap::is_named(tap) {
-        return Ok(());
+    match core_tap::interest(tap) {
+        Interest::None => return Ok(()),
+        Interest::Call => {
+            core_tap::pass(tap);
+            return Ok(());
+        }
+        Interest::Tensor => {}
     }
     let placement = match placement {
         None => taps_placement.map(str::to_owned),

@@ -49,7 +49,7 @@ unsafe extern "C" fn capture<const IMMORTAL: bool>(
     n_args: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    if page::is_on() {
+    if page::is_awake() {
         // SAFETY: handed on as CPython gave them.
         return unsafe { fire::capture(args, n_args, names) };
     }
@@ -62,7 +62,7 @@ unsafe extern "C" fn tap<const IMMORTAL: bool>(
     n_args: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    if page::is_on() {
+    if page::is_awake() {
         // SAFETY: handed on as CPython gave them.
         return unsafe { tap_on(state, args, n_args, names) };
     }
@@ -73,8 +73,7 @@ unsafe extern "C" fn step<const IMMORTAL: bool>(
     _module: *mut ffi::PyObject,
     _: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    page::step();
-    if page::is_on() {
+    if page::step() {
         fire::step();
     }
     none::<IMMORTAL>()

@@ -1,25 +1,37 @@
 //! A Ray cluster for comparisons: `tpcapture._ray` speaks to Ray, this hands over bytes between the two.
 
-use capture_compare::spread::{self, Cluster, SpreadError, Task};
-use pyo3::exceptions::{PyOSError, PyValueError};
+use capture_compare::spread::{self, Cluster, Holds, SpreadError, Task};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Seconds after which a comparison that waits for tasks looks whether it was cancelled.
+const LOOK: f64 = 0.1;
 
 /// The Ray cluster that is there, connected to when it is first needed.
 #[derive(Default)]
-pub(crate) struct Ray(OnceLock<Py<PyAny>>);
+pub(crate) struct Ray<'c> {
+    cluster: OnceLock<Py<PyAny>>,
+    cancelled: Option<&'c AtomicBool>,
+}
 
-impl Ray {
+impl<'c> Ray<'c> {
+    /// Tasks are cancelled once the flag is set.
+    pub(crate) fn cancelled_by(flag: &'c AtomicBool) -> Self {
+        Self { cancelled: Some(flag), ..Self::default() }
+    }
+
     /// Calls `work` with the Python object, connecting first.
     fn with<T>(&self, work: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Result<T, String> {
         Python::attach(|py| {
-            let connected = || match self.0.get() {
+            let connected = || match self.cluster.get() {
                 Some(cluster) => Ok(cluster.clone_ref(py)),
                 None => {
                     let cluster = py.import("tpcapture._ray")?.getattr("Cluster")?.call0()?.unbind();
-                    Ok::<_, PyErr>(self.0.get_or_init(|| cluster).clone_ref(py))
+                    Ok::<_, PyErr>(self.cluster.get_or_init(|| cluster).clone_ref(py))
                 }
             };
             connected()
@@ -27,13 +39,28 @@ impl Ray {
                 .map_err(|error| error.value(py).to_string())
         })
     }
+
+    /// What tasks return that were started. Nothing else is read by virtue of the flag.
+    fn results<'py>(
+        &self,
+        cluster: &Bound<'py, PyAny>,
+        tasks: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        while !cluster.call_method1("are_done", (tasks, LOOK))?.extract::<bool>()? {
+            if self.cancelled.is_some_and(|cancelled| cancelled.load(Ordering::Relaxed)) {
+                cluster.call_method1("cancel", (tasks,))?;
+                return Err(PyRuntimeError::new_err("cancelled"));
+            }
+        }
+        cluster.call_method1("results", (tasks,))
+    }
 }
 
-impl Cluster for Ray {
-    fn list(&self, path: &Path) -> Result<Vec<Result<Vec<u8>, String>>, String> {
+impl Cluster for Ray<'_> {
+    fn list(&self, path: &Path, what: Holds) -> Result<Vec<Result<Vec<u8>, String>>, String> {
         self.with(|cluster| {
-            let listed: Vec<(Option<Vec<u8>>, String)> =
-                cluster.call_method1("list_run", (path,))?.extract()?;
+            let tasks = cluster.call_method1("start_list", (path, what == Holds::Checkpoint))?;
+            let listed: Vec<(Option<Vec<u8>>, String)> = self.results(cluster, &tasks)?.extract()?;
             Ok(listed.into_iter().map(|(found, reason)| found.ok_or(reason)).collect())
         })
     }
@@ -56,16 +83,23 @@ impl Cluster for Ray {
                     (task.node, bytes(&task.items), fetches)
                 })
                 .collect();
-            cluster.call_method1("run", (tasks,))?.extract()
+            let tasks = cluster.call_method1("start_work", (tasks,))?;
+            self.results(cluster, &tasks)?.extract()
         })
     }
 }
 
-/// What this machine, number `node` of the cluster, has of the run at a path. OSError: no run.
+/// What this machine, number `node` of the cluster, has of the run or checkpoint at a path. OSError: there is none.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "PyO3 hands over what it extracts")]
-pub(crate) fn spread_list(py: Python<'_>, path: PathBuf, node: usize) -> PyResult<Bound<'_, PyBytes>> {
-    let listed = py.detach(|| spread::list(&path, node));
+pub(crate) fn spread_list(
+    py: Python<'_>,
+    path: PathBuf,
+    checkpoint: bool,
+    node: usize,
+) -> PyResult<Bound<'_, PyBytes>> {
+    let what = if checkpoint { Holds::Checkpoint } else { Holds::Run };
+    let listed = py.detach(|| spread::list(&path, what, node));
     listed.map(|bytes| PyBytes::new(py, &bytes)).map_err(|error| PyOSError::new_err(error.to_string()))
 }
 

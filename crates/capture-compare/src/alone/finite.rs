@@ -7,6 +7,7 @@ use crate::{
     whole::{Node, Whole},
 };
 use capture_core::Dtype;
+use serde::{Deserialize, Serialize};
 
 /// Numbers looked at at a time.
 const CHUNK: u64 = 1 << 14;
@@ -21,10 +22,10 @@ enum Odd {
 }
 
 /// The numbers of a tensor that are not finite, by kind: how many, and the first on the lowest rank that has one.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Seen([Option<First>; 3]);
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Seen([Option<First>; 3]);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct First {
     rank: Option<u32>,
     index: Vec<u64>,

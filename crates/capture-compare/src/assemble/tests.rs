@@ -163,3 +163,14 @@ fn padding_rows_of_each_rank_are_left_out() {
     let error = assemble(vec![headed, member(1, None)], &"S(0)".parse().unwrap(), None);
     assert_eq!(error.unwrap_err(), Misfit::Headed);
 }
+
+/// Sizes as large as can be said, of records without numbers.
+#[test]
+fn the_largest_sizes_do_not_overflow() {
+    const N: u64 = capture_core::notation::LARGEST;
+    let parts: &[(&[u64], &[f32])] = &[(&[0, N], &[]), (&[0, N], &[]), (&[0, N], &[]), (&[0, N], &[])];
+    let shape = |placement: &str| check("tp=4", placement, parts).map(|(shape, ..)| shape);
+    assert_eq!(shape("S(1)"), Ok(vec![0, 4 * N]));
+    assert_eq!(shape(&format!("S(1, sections=[{N},{N},{N},{N}])")), Ok(vec![0, 4 * N]));
+    assert_eq!(shape(&format!("S(1, sections=[{N}/2,{N}/2])")), Ok(vec![0, 2 * N]));
+}

@@ -39,12 +39,11 @@ impl Repeated {
         let Alike { taps, entries } = self.0.get(firing)?;
         let (first, rest) = entries.split_first()?;
         // All are read, so that a cluster learns of all that it has to fetch.
-        let others: Vec<_> = rest.iter().map(|e| index.run.bytes(&index.run.entries[*e]).ok()).collect();
+        let others: Vec<_> = rest.iter().map(|e| index.run.data(&index.run.entries[*e]).ok()).collect();
         let first = &index.run.entries[*first];
-        let bytes = index.run.bytes(first).ok()?;
-        let item = (first.dtype.bitsize() / 8).max(1);
-        let varied = bytes.chunks(item).any(|number| number != &bytes[..item]);
-        let equal = others.into_iter().all(|other| other.is_some_and(|other| other == bytes));
+        let data = index.run.data(first).ok()?;
+        let varied = data.is_varied((first.dtype.bitsize() as u64 / 8).max(1));
+        let equal = others.into_iter().all(|other| other.is_some_and(|other| other == data));
         let named: Vec<&str> = taps.iter().take(NAMED).map(String::as_str).collect();
         let more = if taps.len() > NAMED { ", …" } else { "" };
         let text = || format!("{} taps hold the same bytes: {}{more}", taps.len(), named.join(", "));

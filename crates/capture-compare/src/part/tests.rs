@@ -37,4 +37,18 @@ fn bytes_must_fit_the_shape() {
         PartError::Length { expected: None, .. }
     ));
     assert_eq!(part(Dtype::F32, &[1], Some("odd"), &[0; 4]).unwrap_err(), PartError::Encoding("odd".into()));
+    let error = part(Dtype::U8, &[0, LARGEST + 1], None, &[]).unwrap_err();
+    assert_eq!(error.to_string(), "expected dims of at most 17592186044416, found [0, 17592186044417]");
+}
+
+#[test]
+fn equal_bytes_are_shared_and_others_kept() {
+    let (a, b, c) = ([1u8, 2, 3, 4], [1u8, 2, 3, 4], [1u8, 2, 3, 5]);
+    let of = |bytes| Part::new(Some(0), Dtype::U8, &[4], None, Cow::Borrowed(bytes)).unwrap();
+    let (first, mut equal, mut other) = (of(&a), of(&b), of(&c));
+    assert!(!equal.shares(&first) && equal == first);
+    equal.share(&first);
+    other.share(&first);
+    assert!(equal.shares(&first) && equal == first);
+    assert_eq!((&*other.bytes(3, 4), other == first), ([5].as_slice(), false));
 }

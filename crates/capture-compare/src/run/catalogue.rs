@@ -2,7 +2,8 @@
 //! and a comparison that is spread over them knows the whole run everywhere, but reads on each what lies there. Records of
 //! other machines are handed over; those that turn out to be missing are remembered, so that they can be.
 
-use super::{Entry, FileError, Process, Reading, Run};
+use super::{Entry, FileError, Process, Reading, Run, checkpoint};
+use crate::data::Pieces;
 use crate::source::{Access, Source, file_error};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -121,6 +122,28 @@ impl Catalogue {
         Some(Self { path, processes, entries, errors, files })
     }
 
+    /// The run directory, on the first machine that has it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// One checkpoint of what several machines have of it, with its tensors in one order: each machine counted its own.
+    #[must_use]
+    pub fn merged_checkpoint(all: Vec<Self>) -> Option<Self> {
+        let mut merged = Self::merged(all)?;
+        checkpoint::number(&mut merged.entries);
+        Some(merged)
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(crate) fn entries_mut(&mut self) -> &mut Vec<Entry> {
+        &mut self.entries
+    }
+
     /// The machines that have a record.
     #[must_use]
     pub fn nodes(&self, key: Key) -> &BTreeSet<usize> {
@@ -144,12 +167,18 @@ impl Catalogue {
             entries: self.entries.clone(),
             errors: self.errors.clone(),
             sources: self.files.iter().map(source).collect(),
+            pieces: Pieces::default(),
             away: Away { held, wanted: Mutex::default() },
         }
     }
 }
 
 impl Run {
+    /// Takes in the bytes of a record of another machine.
+    pub(crate) fn hold(&mut self, key: Key, bytes: Vec<u8>) {
+        self.away.held.insert(key, bytes);
+    }
+
     /// The records that were asked for since the last time, and are neither here nor handed over.
     #[must_use]
     pub fn take_wanted(&self) -> BTreeSet<Key> {

@@ -1,7 +1,7 @@
 //! A checkpoint as a run: the tensors of its safetensors files under their own names, as if one process of one rank had
 //! captured them in step 0.
 
-use super::{Entry, OpenError, Process, Run, catalogue};
+use super::{Entry, OpenError, Process, Run};
 use crate::{
     segment,
     source::{Access, FileError, Source, file_error, open_regular},
@@ -10,7 +10,7 @@ use capture_core::{Identity, Mesh, Record, header};
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     io::{self, Read},
     path::{Component, Path, PathBuf},
@@ -26,6 +26,14 @@ const INDEX: &str = "model.safetensors.index.json";
 struct Index {
     /// Files by tensor.
     weight_map: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    #[serde(rename = "__metadata__")]
+    metadata: Option<HashMap<String, String>>,
+    #[serde(flatten)]
+    tensors: BTreeMap<String, TensorInfo>,
 }
 
 impl Run {
@@ -87,8 +95,8 @@ impl Run {
             process: "checkpoint".to_owned(),
         };
         let processes = vec![Process { identity, manifest: None }];
-        let away = catalogue::Away::default();
-        Ok(Self { path: path.to_owned(), processes, entries, errors, sources, away })
+        let (pieces, away) = Default::default();
+        Ok(Self { path: path.to_owned(), processes, entries, errors, sources, pieces, away })
     }
 }
 
@@ -107,6 +115,14 @@ fn record(tap: String, seq: u64) -> Record {
         device: String::new(),
         encoding: None,
         crc32: 0,
+    }
+}
+
+/// Puts a checkpoint's tensors in the order of their names, with numbers by their value, and numbers them.
+pub(super) fn number(entries: &mut [Entry]) {
+    entries.sort_by_cached_key(|entry| natural(&entry.record.tap));
+    for (seq, entry) in (0..).zip(entries) {
+        entry.record.seq = seq;
     }
 }
 
@@ -165,7 +181,11 @@ fn read(path: &Path, access: Access) -> Result<(Source, u64, Tensors), String> {
     let mut json = Vec::new();
     (&file).take(length).read_to_end(&mut json).map_err(text)?;
     let json = std::str::from_utf8(&json).map_err(|e| e.to_string())?;
-    let metadata: Metadata = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    let Header { metadata, tensors } = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    let mut tensors: Vec<(String, TensorInfo)> = tensors.into_iter().collect();
+    // Of several that are wrong the same is named each time.
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    let metadata = Metadata::new(metadata, tensors).map_err(|e| e.to_string())?;
     let data_start = 8 + length;
     let (expected, found) = (metadata.data_len() as u64, file_length - data_start);
     if expected != found {

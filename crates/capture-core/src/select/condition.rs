@@ -57,6 +57,10 @@ impl Conditions {
         self.all.iter().all(|condition| condition.holds(subject))
     }
 
+    pub(super) fn ask_of_tensor(&self) -> bool {
+        self.all.iter().any(|condition| !matches!(condition, Condition::Call(_) | Condition::Rank(_)))
+    }
+
     /// The conditions up to the closing bracket, the opening one having been read.
     pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<Self, SelectError> {
         let (mut conditions, mut seen) = (Self::default(), Vec::new());

@@ -52,6 +52,24 @@ impl Plan {
         self.rules.is_empty()
     }
 
+    /// Whether nothing more can be captured: every rule that captures has a limit, and has reached it.
+    #[must_use]
+    pub fn is_exhausted(&self, selection: &Selection) -> bool {
+        self.rules.iter().all(|planned| {
+            let Some(rule) = selection.rules().get(planned.rule) else { return true };
+            rule.mode() == Mode::Off || rule.limit().is_some_and(|n| planned.taken.load(Relaxed) >= n)
+        })
+    }
+
+    /// Whether nothing of the tensor matters: its rules keep nothing and ask nothing of it.
+    #[must_use]
+    pub fn needs_no_tensor(&self, selection: &Selection) -> bool {
+        self.rules.iter().all(|planned| {
+            let rule = selection.rules().get(planned.rule);
+            rule.is_none_or(|rule| matches!(rule.mode(), Mode::Trace | Mode::Off) && !rule.asks_of_tensor())
+        })
+    }
+
     /// Decides on one tensor and counts it. `selection` is the one the plan was made from.
     ///
     /// The first rule whose conditions hold has the say; `every` and `limit` of that rule may still turn its answer

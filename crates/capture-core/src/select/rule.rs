@@ -83,6 +83,11 @@ impl Rule {
         self.conditions.hold(subject)
     }
 
+    /// Whether it has a condition on dtype or shape.
+    pub(super) fn asks_of_tensor(&self) -> bool {
+        self.conditions.ask_of_tensor()
+    }
+
     pub(super) fn every(&self) -> Option<u64> {
         self.conditions.every
     }

@@ -23,8 +23,9 @@ fn start(dir: &Path) -> (Arc<Engine>, Arc<Ledger>) {
         min_free: MinFree::Bytes(0),
         announced: false,
         manifest,
-        selection: Arc::new(Selection::everything()),
+        selection: Selection::everything(),
         ledger: Arc::clone(&ledger),
+        attend: || (),
     };
     spawn(Arc::clone(&engine), assignment).unwrap();
     (engine, ledger)
