@@ -35,7 +35,10 @@ class Layer:
         """The largest error of a result over its running bound."""
         r, c = self.y.astype(np.float64), y.astype(np.float64)
         p = np.stack(partials).astype(np.float64)
-        allowed = np.abs(p).sum(0) + np.abs(np.cumsum(p, 0)).sum(0) + np.abs(r) + np.abs(c)
+        row = np.abs(r).mean(1, keepdims=True)
+        column = (np.abs(r) / row).mean(0)
+        usual = row * (column / np.median(column) * ROWS + 4) / (ROWS + 4)
+        allowed = np.abs(p).sum(0) + np.abs(np.cumsum(p, 0)).sum(0) + np.abs(r) + np.abs(c) + usual
         return float(np.max(np.abs(c - r) / (U * allowed)))
 
 
@@ -65,7 +68,7 @@ def test_rounding_stays_within_it(runs: Runs, seed: int) -> None:
     assert row.verdict == "ROUNDING"
     ratio = severity(row)
     assert ratio == pytest.approx(layer.bound(layer.result, layer.partials), rel=1e-6)
-    assert 0.55 < ratio < 0.85
+    assert 0.4 < ratio < 0.7
 
 
 def faulty(layer: Layer, fault: str) -> tuple[Array, list[Array]]:
@@ -99,6 +102,25 @@ def test_a_fault_in_the_partials_is_beyond_it(runs: Runs, fault: str, least: flo
     assert layer.bound(y, partials) > least
     if fault != "row x 1.02":  # whose factor the row slope sees even better
         assert severity(row) == pytest.approx(layer.bound(y, partials), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_bias_that_was_added_before_the_partials_is_no_fault(runs: Runs, seed: int) -> None:
+    """`(h @ w) + b` rounds the product before the bias, which nearly cancels some of its numbers."""
+    layer = Layer(seed)
+
+    def plus_bias(y: Array) -> Array:
+        return (y.astype(np.float32) + layer.bias).astype(BF16)
+
+    layer.y = plus_bias(layer.y)
+    partials = [plus_bias(layer.partials[0]), *layer.partials[1:]]
+    total = partials[0]
+    for partial in partials[1:]:
+        total = (total.astype(np.float32) + partial.astype(np.float32)).astype(BF16)
+    row = compared(runs, layer, total, partials)
+    assert row.verdict == "ROUNDING"
+    assert severity(row) == pytest.approx(layer.bound(total, partials), rel=1e-6)
+    assert severity(row) < 0.75
 
 
 def test_a_factor_that_hides_below_it_is_found_all_the_same(runs: Runs) -> None:

@@ -1,9 +1,9 @@
-//! Ten kinds of layer, each computed whole and by ranks, from the same input or from one that is off by the noise of
+//! Kinds of layer, each computed whole and by ranks, from the same input or from one that is off by the noise of
 //! the layers before.
 
 use crate::{
     linear::{Linear, Sharding},
-    matrix::{Matrix, silu},
+    matrix::{Matrix, gelu, silu},
     number::Format,
     random::Random,
 };
@@ -21,10 +21,18 @@ pub(crate) enum Kind {
     Logits,
     Cancelling,
     Residual,
+    Relu,
+    SparseRelu,
+    SparserRelu,
+    Gelu,
+    SharpSoftmax,
+    Router,
+    CancellingRows,
+    Payload,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Gemm,
         Self::HeavyChannels,
         Self::MassiveRows,
@@ -35,6 +43,14 @@ impl Kind {
         Self::Logits,
         Self::Cancelling,
         Self::Residual,
+        Self::Relu,
+        Self::SparseRelu,
+        Self::SparserRelu,
+        Self::Gelu,
+        Self::SharpSoftmax,
+        Self::Router,
+        Self::CancellingRows,
+        Self::Payload,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -49,6 +65,32 @@ impl Kind {
             Self::Logits => "masked logits",
             Self::Cancelling => "residual that nearly cancels",
             Self::Residual => "residual with massive rows",
+            Self::Relu => "ReLU, 16 % not zero",
+            Self::SparseRelu => "ReLU, 7 % not zero, tapped before",
+            Self::SparserRelu => "ReLU, 2 % not zero, tapped before",
+            Self::Gelu => "GELU of mostly negative numbers",
+            Self::SharpSoftmax => "softmax of rounded logits",
+            Self::Router => "router, fp32 of rounded logits",
+            Self::CancellingRows => "linear, one row in four cancels",
+            Self::Payload => "payload with a scale of its own",
+        }
+    }
+
+    /// The dtype it computes in where it is drawn for `format`; `None` where it is of no use there.
+    pub(crate) fn arithmetic(self, format: Format) -> Option<Format> {
+        match (self, format) {
+            (Self::Router, Format::Fp32 | Format::E4m3) => None,
+            (Self::Payload, _) => (format == Format::E4m3).then_some(Format::Bf16),
+            _ => Some(format),
+        }
+    }
+
+    /// The dtype of its output where it computes in `arithmetic`.
+    fn stored(self, arithmetic: Format) -> Format {
+        match self {
+            Self::Router => Format::Fp32,
+            Self::Payload => Format::E4m3,
+            _ => arithmetic,
         }
     }
 
@@ -99,6 +141,8 @@ type Layer<'l> = Box<dyn Fn(&Matrix, usize) -> Matrix + 'l>;
 pub(crate) struct Computed {
     pub(crate) input: Pair,
     pub(crate) output: Pair,
+    /// The dtype of the output.
+    pub(crate) stored: Format,
 }
 
 impl Recipe {
@@ -112,11 +156,14 @@ impl Recipe {
         let Self { kind, format, tokens, inner, width, .. } = *self;
         let mut random = Random::new(self.seed, 1);
         let mut noise = Random::new(self.seed, 2);
-        let x = activation(&mut random, [tokens, inner], kind.channels(), format);
+        let mut x = activation(&mut random, [tokens, inner], kind.channels(), format);
+        if kind == Kind::CancellingRows {
+            (0..tokens).step_by(4).for_each(|i| x.row_mut(i).copy_within(..inner / 2, inner / 2));
+        }
         let weight = self.weight(&mut random);
         let bias_scale = 0.05 * 1.25 * x.mean_magnitude();
         let bias: Vec<f32> = (0..width).map(|_| format.round(random.normal() * bias_scale)).collect();
-        let input = self.noisy(&mut noise, x);
+        let mut input = self.noisy(&mut noise, x);
         let linear = |weight: &Matrix, bias: Option<&[f32]>, format, x: &Matrix, ranks| {
             let sharding = if ranks > 1 { sharding } else { Sharding::Right };
             Linear { weight, bias, format }.forward(x, ranks, sharding)
@@ -189,10 +236,30 @@ impl Recipe {
                 let streams = self.noisy(&mut noise, stream);
                 Box::new(move |x, ranks| streams[usize::from(ranks > 1)].plus(&product(x, ranks), format))
             }
+            Kind::Relu => Box::new(|x, ranks| product(x, ranks).map(format, |_, _, y| (y - 1.0).max(0.0))),
+            Kind::SparseRelu | Kind::SparserRelu => {
+                input = [product(&input[0], 1), product(&input[1], self.ranks())];
+                let below = if kind == Kind::SparseRelu { 1.5 } else { 2.0 };
+                Box::new(move |y, _| y.map(format, |_, _, y| (y - below).max(0.0)))
+            }
+            Kind::Gelu => Box::new(|x, ranks| product(x, ranks).map(format, |_, _, y| gelu(y - 3.0))),
+            Kind::SharpSoftmax => {
+                let scale = if format == Format::E4m3 { 256.0 } else { 1.0 };
+                Box::new(move |x, ranks| {
+                    product(x, ranks).softmax(|_, _| true).map(format, |_, _, p| p * scale)
+                })
+            }
+            Kind::Router => Box::new(|x, ranks| product(x, ranks).softmax(|_, _| true)),
+            Kind::CancellingRows => Box::new(|x, ranks| product(x, ranks)),
+            Kind::Payload => Box::new(|x, ranks| {
+                let y = product(x, ranks);
+                let largest = y.numbers.iter().fold(0.0, |largest: f32, y| largest.max(y.abs()));
+                y.map(Format::E4m3, |_, _, y| y / (largest / 448.0))
+            }),
         };
         let output = [layer(&input[0], 1), layer(&input[1], self.ranks())];
         drop(layer);
-        Computed { input, output }
+        Computed { input, output, stored: kind.stored(format) }
     }
 
     fn weight(&self, random: &mut Random) -> Matrix {
@@ -210,14 +277,27 @@ impl Recipe {
             Kind::Residual => 0.25,
             Kind::Logits => 3.0,
             Kind::Softmax => 4.0,
+            Kind::SharpSoftmax => 3.0,
+            Kind::Router => 2.0,
             Kind::MassiveRows if small => 1.0 / 6.0,
             Kind::HeavyChannels if small => 1.0 / 3.0,
             _ => 1.0,
         };
         let stored = if small { 64.0 } else { 1.0 };
-        Matrix::of(inner, width, |_, j| {
+        let mut weight = Matrix::of(inner, width, |_, j| {
             format.round(random.nearly_normal() * scale * gain[j] * stored) / stored * by
-        })
+        });
+        if kind == Kind::CancellingRows {
+            // What the lower half adds is what the upper one does, but for a little.
+            let little = if small { 0.25 } else { 0.02 };
+            for i in inner / 2..inner {
+                for j in 0..width {
+                    let rest = little * weight.at(i, j) - weight.at(i - inner / 2, j);
+                    weight.numbers[i * width + j] = format.round(rest * stored) / stored;
+                }
+            }
+        }
+        weight
     }
 
     /// The matrix, and the same with the recipe's noise.

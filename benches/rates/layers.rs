@@ -58,7 +58,8 @@ pub(crate) fn measure(draw: Draw, format: Format, noise: f32) -> Rates {
         Kind::ALL.into_iter().flat_map(|kind| (0..draw.seeds).map(move |seed| (kind, seed))).collect();
     let one = |&(kind, seed): &(Kind, u64)| {
         let Draw { tokens, inner, width, .. } = draw;
-        rates_of(Recipe { kind, format, tokens, inner, width, noise, seed })
+        let recipe = |format| Recipe { kind, format, tokens, inner, width, noise, seed };
+        kind.arithmetic(format).map_or_else(KindRates::default, |format| rates_of(recipe(format)))
     };
     let found: Vec<KindRates> = work.par_iter().map(one).collect();
     let kinds = found.chunks(draw.seeds as usize).map(|seeds| {
@@ -78,8 +79,9 @@ fn rates_of(recipe: Recipe) -> KindRates {
     let right = recipe.compute(Sharding::Right);
     // The input that the layer shares with the one before stands for all taps before it.
     let before = Some(judge(&whole(&right.input[0], format), &whole(&right.input[1], format), None).noise);
-    let reference = whole(&right.output[0], format);
-    let decision = judge(&reference, &whole(&right.output[1], format), before);
+    let stored = right.stored;
+    let reference = whole(&right.output[0], stored);
+    let decision = judge(&reference, &whole(&right.output[1], stored), before);
     let mut rates = KindRates { correct: Tally::of(decision.verdict), ..KindRates::default() };
     if decision.verdict > Verdict::Rounding {
         let why = decision.test.map_or("class".into(), |test| format!("{} {:.2}", test.name, test.severity));
@@ -91,10 +93,10 @@ fn rates_of(recipe: Recipe) -> KindRates {
         }
         let wrong = match fault.sharding() {
             Some(sharding) => Some(recipe.compute(sharding).output[1].clone()),
-            None => fault.inject(&right.output[1], format, seed),
+            None => fault.inject(&right.output[1], stored, seed),
         };
         if let Some(wrong) = wrong {
-            *tally = Tally::of(judge(&reference, &whole(&wrong, format), before).verdict);
+            *tally = Tally::of(judge(&reference, &whole(&wrong, stored), before).verdict);
         }
     }
     rates

@@ -103,8 +103,12 @@ impl Extent {
             }
             "ties" => {
                 let ties::Draw { seeds, tokens, .. } = self.ties;
-                let table =
-                    tables::ties(|experts, format, noise| ties::measure(self.ties, experts, format, noise));
+                let table = tables::ties(|experts, format, noise| {
+                    let rates = ties::measure(self.ties, experts, format, noise);
+                    let remarks = rates.remarks.iter();
+                    remarks.for_each(|remark| println!("{} noise {noise}: correct, {remark}", format.name()));
+                    rates
+                });
                 vec![("ties", format!("{tokens} tokens, {seeds} seeds.\n\n{table}"))]
             }
             _ => {

@@ -126,3 +126,8 @@ impl Matrix {
 pub(crate) fn silu(x: f32) -> f32 {
     x / (1.0 + (-x).exp())
 }
+
+/// GELU, by the usual approximation.
+pub(crate) fn gelu(x: f32) -> f32 {
+    0.5 * x * (1.0 + (0.797_884_56 * (x + 0.044_715 * x * x * x)).tanh())
+}

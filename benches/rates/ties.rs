@@ -12,7 +12,7 @@ use crate::{
     random::Random,
     recorded::{Captured, Recorded},
 };
-use capture_compare::Verdict;
+use capture_compare::{Report, Verdict};
 use rayon::prelude::*;
 
 /// The relative noise of the input.
@@ -63,7 +63,7 @@ pub(crate) struct Draw {
 }
 
 /// What came of one router in one dtype after one noise.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Rates {
     /// The worst of all taps of correct pairs.
     pub(crate) correct: Tally,
@@ -71,6 +71,8 @@ pub(crate) struct Rates {
     pub(crate) ids: Tally,
     /// In the order of [`Fault::ALL`], at the ids.
     pub(crate) faults: [Tally; Fault::ALL.len()],
+    /// Rows of correct pairs that were `DIFFERENT`.
+    pub(crate) remarks: Vec<String>,
 }
 
 pub(crate) fn measure(draw: Draw, experts: Experts, format: Format, noise: f32) -> Rates {
@@ -80,6 +82,7 @@ pub(crate) fn measure(draw: Draw, experts: Experts, format: Format, noise: f32) 
         all.correct += rates.correct;
         all.ids += rates.ids;
         all.faults.iter_mut().zip(rates.faults).for_each(|(all, tally)| *all += tally);
+        all.remarks.extend(rates.remarks);
         all
     })
 }
@@ -87,19 +90,26 @@ pub(crate) fn measure(draw: Draw, experts: Experts, format: Format, noise: f32) 
 fn rates_of(router: &Router) -> Rates {
     let [reference, candidate] = [0, 1].map(|side| router.pass(side));
     let recorded = Recorded::new(&reference.captured(&reference.ids, router));
-    let at_ids = |ids: &[Vec<i32>]| {
-        let report = recorded.compare(&candidate.captured(ids, router));
+    let compare = |ids: &[Vec<i32>]| recorded.compare(&candidate.captured(ids, router));
+    let at_ids = |report: &Report| {
         let verdict = report.rows.iter().find(|row| row.tap == "topk_ids").and_then(|row| row.verdict);
-        (report.verdict, Tally::of(verdict.unwrap_or(Verdict::Missing)))
+        Tally::of(verdict.unwrap_or(Verdict::Missing))
     };
-    let (all, ids) = at_ids(&candidate.ids);
-    let mut rates = Rates { correct: Tally::of(all.unwrap_or(Verdict::Missing)), ids, ..Rates::default() };
+    let report = compare(&candidate.ids);
+    let all = report.verdict.unwrap_or(Verdict::Missing);
+    let mut rates = Rates { correct: Tally::of(all), ids: at_ids(&report), ..Rates::default() };
+    for row in report.rows.iter().filter(|row| row.verdict == Some(Verdict::Different)) {
+        let test = row.test.as_ref().map(|test| format!(": {} {:.2}", test.name, test.severity));
+        let Experts { all, chosen } = router.experts;
+        let (seed, tap) = (router.seed, &row.tap);
+        rates.remarks.push(format!("{chosen} of {all}, seed {seed}: {tap}{}", test.unwrap_or_default()));
+    }
     let mut random = Random::new(router.seed, 9);
     for (fault, tally) in Fault::ALL.into_iter().zip(&mut rates.faults) {
         let wrong = router.faulty(fault, &candidate, &mut random);
         // A fault that changes nothing is none.
         if wrong != candidate.ids {
-            *tally = at_ids(&wrong).1;
+            *tally = at_ids(&compare(&wrong));
         }
     }
     rates

@@ -5,19 +5,25 @@ use crate::{
     Error, number,
     output::{json, unreadable},
     pattern::matching,
-    run::Reading,
+    run::{Reading, printable},
 };
 use capture_compare::{
     Access, Entry, Layouts, LeftOut, OneSided, Options, PairBy, Report, Run, Verdict, check, compare,
     keep_parameters,
     spread::{self, Cluster, Holds, Plan},
 };
-use capture_core::steps::Steps;
+use capture_core::steps::{Steps, StepsError};
 use std::{
     collections::{BTreeSet, HashMap},
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     str::FromStr,
 };
+
+/// Steps to report on. Unlike in a variable that is not set, no text is no answer.
+pub fn some_steps(text: &str) -> Result<Steps, StepsError> {
+    if text.trim().is_empty() { Err(StepsError(text.to_owned())) } else { text.parse() }
+}
 
 /// What to compare, and how.
 #[derive(Debug, Default, clap::Args)]
@@ -56,7 +62,7 @@ pub struct Comparison {
     #[arg(long, value_name = "GLOB")]
     pub tap: Option<String>,
     /// Report on these steps only: 10 or 10-20.
-    #[arg(long, value_name = "N[-M]")]
+    #[arg(long, value_name = "N[-M]", value_parser = some_steps)]
     pub step: Option<Steps>,
     /// Where tensors are read: here, or by an existing Ray cluster, on whose machines the files of a run may be spread.
     /// Variables such as $SCRATCH in a path are each machine's own.
@@ -129,6 +135,10 @@ impl Comparison {
             runs.insert(0, checkpoint);
         }
         let noise = self.noise.as_deref().map(open).transpose()?;
+        if let Some(noise) = &noise {
+            let runs: Vec<&Path> = runs.iter().map(|run| run.path.as_path()).collect();
+            not_compared(&noise.path, &runs)?;
+        }
         Ok(Opened { asked: self, layouts, runs, noise })
     }
 
@@ -168,12 +178,16 @@ impl Comparison {
             runs.insert(0, checkpoint);
         }
         let text = |path: &PathBuf| Ok((path.clone(), Layouts::text(path)?));
+        if let [a, b, noise] = runs.as_slice() {
+            not_compared(noise.path(), &[a.path(), b.path()])?;
+        }
         let plan = Plan {
             runs,
             layouts: self.layouts.iter().map(text).collect::<Result<_, Error>>()?,
             fail_on_nan: self.fail_on_nan,
             pair: self.pair,
             one_sided: self.one_sided(),
+            stored: self.checkpoint.is_some(),
             details,
             mmap: !self.reading.no_mmap,
         };
@@ -188,6 +202,11 @@ impl Comparison {
         let mut notes = self.unmatched(layouts, &runs);
         let report = self.chosen(report)?;
         notes.extend(self.left_out(&report, &runs[0]));
+        if let [a, b] = runs.as_slice()
+            && is_same(&a.path, &b.path)
+        {
+            notes.push(format!("tpcapture: both runs are one directory, read twice: {}", a.path.display()));
+        }
         if let Some(why) = self.nothing(&report, &runs[0]) {
             notes.push(format!("tpcapture: nothing was compared: {why}"));
         }
@@ -263,6 +282,22 @@ impl Comparison {
     }
 }
 
+/// A noise run that is one of the runs compared would allow for whatever is wrong with it.
+fn not_compared(noise: &Path, runs: &[&Path]) -> Result<(), Error> {
+    for (run, name) in runs.iter().zip(["reference", "candidate"]) {
+        if is_same(noise, run) {
+            return Err(Error::NoiseOfItself { name, path: noise.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths are one directory, under whatever names.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();
+    a == b || (place(a).is_some() && place(a) == place(b))
+}
+
 impl Opened<'_> {
     /// Bytes of all records.
     fn n_bytes(&self) -> u64 {
@@ -272,7 +307,8 @@ impl Opened<'_> {
     fn compare(self, options: Options<'_>) -> Result<Compared, Error> {
         let Comparison { fail_on_nan, pair, .. } = *self.asked;
         let (one_sided, noise) = (self.asked.one_sided(), self.noise.as_ref());
-        let options = Options { fail_on_nan, pair, one_sided, noise, ..options };
+        let stored = self.asked.checkpoint.is_some();
+        let options = Options { fail_on_nan, pair, one_sided, noise, stored, ..options };
         let report = match self.runs.as_slice() {
             [reference, candidate] => compare(reference, candidate, &self.layouts, options),
             runs => check(&runs[0], &self.layouts, options),
@@ -292,7 +328,7 @@ impl Compared {
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let mut lines = unreadable(&self.report.errors);
-        lines.extend_from_slice(&self.notes);
+        lines.extend(self.notes.iter().map(|note| printable(note)));
         lines
     }
 

@@ -14,14 +14,20 @@ mod gaps;
 mod comparison;
 mod terminal;
 mod page;
+mod live;
 
 mod compare;
 mod report;
 mod ls;
 mod show;
 mod verify;
+mod ps;
+mod status;
+mod on;
+mod off;
 
-pub use comparison::{Compared, Comparison, Engine, Machines};
+pub use comparison::{Compared, Comparison, Engine, Machines, some_steps};
+pub use live::LiveError;
 pub use run::Reading;
 
 use clap::{Parser, Subcommand};
@@ -38,6 +44,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// List the live processes that can be switched on, and where each is.
+    Ps(ps::Args),
+    /// Switch a capture on in live processes, all from the same step on.
+    On(on::Args),
+    /// End captures in live processes, and wait until what they captured is sealed.
+    Off(off::Args),
+    /// Say what live processes capture: what, since when, by whom, how much, and why it ended.
+    Status(status::Args),
     /// List what a run holds.
     Ls(ls::Args),
     /// Show statistics, histogram and first values of a tap's records.
@@ -68,6 +82,16 @@ pub enum Error {
         "--pair inputs: expected the taps of the inputs in --layouts, as in [align] by = \"input_ids\", found none"
     )]
     NoAlignment,
+    /// The noise run is one of the runs that are compared.
+    #[error(
+        "--noise: expected another run of the reference, found the {name} itself: {}", path.display()
+    )]
+    NoiseOfItself {
+        /// Which.
+        name: &'static str,
+        /// Its directory.
+        path: std::path::PathBuf,
+    },
     /// The comparison could not be spread over machines.
     #[error(transparent)]
     Spread(#[from] capture_compare::spread::SpreadError),
@@ -82,6 +106,9 @@ pub enum Error {
         /// The file.
         path: std::path::PathBuf,
     },
+    /// Live processes cannot be looked at or switched.
+    #[error(transparent)]
+    Live(#[from] LiveError),
     /// No such tap, step or call.
     #[error("{0}")]
     NotFound(String),
@@ -99,6 +126,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>, machines: Machines<'_>) ->
         }
     };
     let made = match cli.command {
+        Command::Ps(args) => ps::ps(&args),
+        Command::On(args) => on::on(&args),
+        Command::Off(args) => off::off(&args),
+        Command::Status(args) => status::status(&args),
         Command::Ls(args) => ls::ls(&args),
         Command::Show(args) => show::show(&args),
         Command::Verify(args) => verify::verify(&args),
@@ -115,7 +146,7 @@ fn print(output: &Output) -> u8 {
     let printed = stdout.write_all(output.text.as_bytes()).and_then(|()| stdout.flush());
     for note in &output.notes {
         // Nobody is left to be told.
-        let _ = writeln!(stderr, "{note}");
+        let _ = writeln!(stderr, "{}", run::printable(note));
     }
     match printed {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {

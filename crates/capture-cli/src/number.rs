@@ -52,6 +52,17 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{} {}", trimmed(&format!("{x:.digits$}")), UNITS[unit])
 }
 
+/// A span of nanoseconds in its largest unit, rounded down: `0 s`, `59 s`, `3 min`, `2 h`, `5 d`.
+pub(crate) fn span(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// Ascending numbers as ranges: `0-3,7,9-10`.
 pub(crate) fn ranges(numbers: impl IntoIterator<Item = u64>) -> String {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
@@ -115,6 +126,15 @@ mod tests {
         ];
         for (n, expected) in all {
             assert_eq!(bytes(n), expected);
+        }
+    }
+
+    #[test]
+    fn spans_have_one_unit() {
+        let all =
+            [(0, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (86_400, "1 d"), (864_000, "10 d")];
+        for (seconds, expected) in all {
+            assert_eq!(span(seconds * 1_000_000_000 + 999_999_999), expected);
         }
     }
 

@@ -4,7 +4,7 @@ use crate::run::printable;
 use capture_compare::FileError;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
-use std::fmt::Display;
+use std::{fmt::Display, io::Write as _};
 
 /// What to print, and the exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,13 @@ impl Output {
     pub(crate) fn json(value: &impl Serialize, errors: &[FileError]) -> Self {
         Self { text: json(value) + "\n", notes: Vec::new(), status: status(errors) }
     }
+}
+
+/// Prints what is known before the command has come to its end.
+pub(crate) fn early(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    // Whether the output can be written shows again at the end.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
 pub(crate) fn json(value: &impl Serialize) -> String {

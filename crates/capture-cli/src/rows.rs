@@ -9,10 +9,18 @@ use capture_compare::{
     Verdict,
     report::{PlacementFrom, Row},
 };
-use comfy_table::{Cell, CellAlignment, Color};
+use comfy_table::{Cell, CellAlignment, Color, ColumnConstraint, Width};
 
 /// A table narrower than this has to do without some numbers.
 const WIDE: u16 = 110;
+/// One narrower than this has to do without the placements, which the notes have where they matter.
+const NARROW: u16 = 60;
+
+/// The column that gives way where there is no room.
+const TAP: usize = 1;
+/// Widths of the longest verdict and number.
+const VERDICT: u16 = 9;
+const UNITS: u16 = 8;
 
 /// One line for each row; columns that would be empty are left out.
 pub(crate) fn rows(rows: &[Row], several: bool, colours: bool) -> String {
@@ -26,7 +34,9 @@ pub(crate) fn rows(rows: &[Row], several: bool, colours: bool) -> String {
     header.push("units");
     header.extend(wide.then_some(["rel L2", "max abs"]).into_iter().flatten());
     let words = header.len();
-    header.extend(["ranks", "placement"]);
+    header.push("ranks");
+    let placements = table(&[]).width().is_none_or(|width| width >= NARROW);
+    header.extend(placements.then_some("placement"));
     let mut table = table(&header);
     for row in rows {
         let optional = |x: Option<f64>| Cell::new(x.map_or_else(String::new, short));
@@ -39,8 +49,19 @@ pub(crate) fn rows(rows: &[Row], several: bool, colours: bool) -> String {
             cells.extend([optional(row.rel_l2), optional(row.max_abs)]);
         }
         cells.push(Cell::new(number::ranges(row.ranks.iter().map(|r| u64::from(*r)))));
-        cells.push(Cell::new(placement(row, several)));
+        cells.extend(placements.then(|| Cell::new(placement(row, several))));
         table.add_row(cells);
+    }
+    for (i, name) in header.iter().enumerate().filter(|(i, _)| *i != TAP) {
+        let least = match *name {
+            "verdict" => VERDICT,
+            "units" => UNITS,
+            name => name.len() as u16,
+        };
+        if let Some(column) = table.column_mut(i) {
+            // With the space on either side.
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least + 2)));
+        }
     }
     for right in (2..3 + usize::from(calls)).chain(numbers..words) {
         if let Some(column) = table.column_mut(right) {

@@ -55,10 +55,21 @@ pub(crate) fn logical_shape(entry: &Entry) -> &[u64] {
     }
 }
 
-/// Text from a file with its control characters escaped, so that it cannot steer the terminal.
+/// Text from a file or the command line with all escaped that cannot be seen: what steers the terminal, changes the
+/// direction of writing, breaks the line or has no width.
 pub(crate) fn printable(text: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { c.to_string() };
-    text.chars().map(escape).collect()
+    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return text.to_owned();
+    }
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\'' | '\\' => printable.push(c),
+            // Behind a letter: an accent is only escaped where there is none for it to stand on.
+            _ => printable.extend(format!("a{c}").escape_debug().skip(1)),
+        }
+    }
+    printable
 }
 
 #[cfg(test)]
@@ -68,5 +79,11 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(printable("a.q 🚀\n\u{1b}[2J"), "a.q 🚀\\n\\u{1b}[2J");
+        assert_eq!(printable(r#"a "b" 'c' \d"#), r#"a "b" 'c' \d"#);
+        assert_eq!(printable("é e\u{301} 层"), "é e\u{301} 层");
+        assert_eq!(
+            printable("a\u{202e}b\u{2028}\u{feff}\u{e0001}\u{9b}"),
+            r"a\u{202e}b\u{2028}\u{feff}\u{e0001}\u{9b}"
+        );
     }
 }

@@ -32,6 +32,12 @@ impl Compared {
     pub fn text(&self, all: bool, colours: bool) -> String {
         let report = &self.report;
         let mut text = headline(report);
+        if let Some(first) = report.errors.first() {
+            let files = report.errors.len();
+            let plural = if files == 1 { "" } else { "s" };
+            text +=
+                &format!("not all could be read: {files} file{plural}, {}\n", printable(&first.to_string()));
+        }
         for row in &report.rows {
             let odd = row.diagnoses.iter().filter(|d| d.kind == Kind::NotFinite);
             text.extend(

@@ -80,7 +80,9 @@ mod target {
     /// Headers, journals and manifests of one run.
     pub(super) fn a_run(input: &[u8]) {
         let dir = TempDir::new().unwrap();
-        files::run(&mut Choices::new(input), dir.path());
+        let mut choices = Choices::new(input);
+        let tensors = files::tensors(&mut choices);
+        files::run(&mut choices, dir.path(), &tensors);
         look_through(dir.path());
         compare(Comparison { run: dir.path().into(), ..Comparison::default() });
     }
@@ -88,8 +90,9 @@ mod target {
     /// Two runs, of which one may be the noise run as well.
     pub(super) fn two_runs(input: &[u8]) {
         let (mut choices, dirs) = (Choices::new(input), [TempDir::new().unwrap(), TempDir::new().unwrap()]);
+        let tensors = files::tensors(&mut choices);
         let [a, b] = dirs.each_ref().map(|dir| {
-            files::run(&mut choices, dir.path());
+            files::run(&mut choices, dir.path(), &tensors);
             dir.path().to_owned()
         });
         let layouts = b.join("layouts.toml");
@@ -114,8 +117,9 @@ mod target {
     pub(super) fn a_checkpoint(input: &[u8]) {
         let (mut choices, dirs) = (Choices::new(input), [TempDir::new().unwrap(), TempDir::new().unwrap()]);
         let [dir, run] = dirs.each_ref().map(TempDir::path);
-        files::checkpoint(&mut choices, dir);
-        files::run(&mut choices, run);
+        let tensors = files::tensors(&mut choices);
+        files::checkpoint(&mut choices, dir, &tensors);
+        files::run(&mut choices, run, &tensors);
         let checkpoint = Some(dir.to_owned());
         compare(Comparison { run: run.into(), checkpoint, ..Comparison::default() });
     }

@@ -12,6 +12,7 @@ use self::{
     sums::Sums,
 };
 use crate::{
+    absent::{absent, over},
     detail::Detail,
     exact::{count_nan, same_bits},
     gather::{Fault, Gathered},
@@ -195,6 +196,7 @@ impl<'r> Look<'_, 'r> {
         (row.placement, row.placement_from) = (Some(placements.to_string()), Some(from));
         let rows = self.index.rows(self.firing, self.group, self.layouts).map_err(Fault::Layout)?;
         let whole = self.taps().assemble(gathered, self.group, placements, rows)?.whole;
+        let whole_is_empty = whole.is_empty();
         (row.n, row.padded) = (whole.len(), whole.padded);
         seen.add(&whole);
         let others = whole.alternatives();
@@ -215,8 +217,14 @@ impl<'r> Look<'_, 'r> {
         } else {
             self.replicas(row, seen, whole, others);
         }
+        let holds = |e: &usize| self.index.run.entries[*e].numel() > 0;
+        if whole_is_empty && self.group.entries.iter().any(holds) {
+            row.verdict = None;
+            row.diagnoses
+                .push(Diagnosis::new(Kind::Seen, "nothing compared: all of it is left out as padding"));
+        }
         if placements.0.iter().any(|p| p.sharding == Sharding::Replicate) {
-            self.absent(row);
+            self.absent(row, Some(placements));
         }
         Ok(())
     }
@@ -311,7 +319,7 @@ impl<'r> Look<'_, 'r> {
         {
             sums.describe(row);
         }
-        self.absent(row);
+        self.absent(row, None);
         Ok(())
     }
 
@@ -324,17 +332,14 @@ impl<'r> Look<'_, 'r> {
         }
     }
 
-    /// Ranks that recorded the tap at other times but not now.
-    fn absent(&self, row: &mut Row) {
-        let absent = self.index.absent(self.firing, self.group);
-        if absent.is_empty() {
-            return;
-        }
-        let ranks: Vec<String> = absent.iter().map(u32::to_string).collect();
-        row.diagnoses.push(Diagnosis::new(Kind::Missing, format!("no record of rank {}", ranks.join(", "))));
-        if row.verdict < Some(Verdict::Missing) {
-            row.verdict = Some(Verdict::Missing);
-            row.ranks = self.ranks();
+    /// Ranks that have no record although they stand where the group does.
+    fn absent(&self, row: &mut Row, placements: Option<&Placements>) {
+        for found in absent(self.index, self.firing, self.group, &over(placements)) {
+            if found.kind == Kind::Missing && row.verdict < Some(Verdict::Missing) {
+                row.verdict = Some(Verdict::Missing);
+                row.ranks = self.ranks();
+            }
+            row.diagnoses.push(found);
         }
     }
 }

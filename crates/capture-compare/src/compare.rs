@@ -8,7 +8,7 @@ use crate::{
     choice::Choice,
     detail::Detail,
     diagnose::{Repeated, diagnose, misplaced},
-    exact::same_bits,
+    exact::{self, same_bits},
     gather::Fault,
     index::{Group, Index},
     judged::Judged,
@@ -26,7 +26,7 @@ use crate::{
     steps::Steps,
     ties::{Again, rule},
     variants::variants,
-    verdict::{Verdict, decide},
+    verdict::Verdict,
     walk::{Decided, walk},
 };
 use serde::{Deserialize, Serialize};
@@ -221,8 +221,22 @@ impl<'r> Comparison<'r> {
             return Outcome::Settled(Box::new(row));
         }
         let reduced = self.reduced(opening.pair, [a, b]);
-        let variants = measured(&mut row, &opened, reduced.as_ref());
-        let floor = self.floor(opening.pair, a);
+        if opened.is_left_out(&self.sides, [a, b]) {
+            row.verdict = row.verdict.filter(|verdict| *verdict == Verdict::Missing);
+            row.padded = opened.tensors.iter().map(|t| t.padded).max().unwrap_or(0);
+            row.diagnoses
+                .push(Diagnosis::new(Kind::Seen, "nothing compared: all of it is left out as padding"));
+            return Outcome::Settled(Box::new(row));
+        }
+        let variants = measured(&mut row, &opened, reduced.as_ref(), self.options.stored);
+        let mut floor = None;
+        if variants.iter().any(|variant| !variant.measured.identical) {
+            let found = self.floor(opening.pair, a);
+            floor = found.as_ref().and_then(|found| found.as_ref().ok()).copied();
+            let unused = found.and_then(Result::err);
+            row.diagnoses
+                .extend(unused.map(|why| Diagnosis::new(Kind::Seen, format!("noise run not used: {why}"))));
+        }
         if let Some(error) = self.failure(opening.pair) {
             return Outcome::Unreadable(error);
         }
@@ -265,8 +279,9 @@ impl<'r> Comparison<'r> {
         }))
     }
 
-    /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared.
-    fn floor(&self, pair: &Pair, reference: &Group) -> Option<f64> {
+    /// The relative noise of the pair's tap in the noise run, where that has it and it can be compared; why it is not
+    /// used, where it differs from the reference as rounding does not.
+    fn floor(&self, pair: &Pair, reference: &Group) -> Option<Result<f64, String>> {
         let noise = self.noise.as_ref().filter(|_| pair.joined.iter().all(Option::is_none))?;
         let all = groups(noise, &pair.own(0), &pair.said[0], self.layouts);
         let own = all.iter().find(|g| g.at == reference.at).or(all.first())?;
@@ -278,13 +293,12 @@ impl<'r> Comparison<'r> {
         let opening = Opening { indices, pair, layouts, alignments, parted };
         let opened = opening.open(&mut pair.row(), [reference, own]).ok()?;
         let [a, b] = &opened.tensors;
-        let floor = if same_bits(a, b) {
-            Some(0.0)
+        let found = if same_bits(a, b) {
+            Some(Ok(0.0))
         } else {
-            let decision = decide(&crate::verdict::measure(a, b, opened.precision), None, false);
-            decision.test.map(|_| decision.noise)
+            crate::verdict::measure(a, b, opened.precision).as_noise()
         };
-        floor.filter(|_| noise.run.failure(&own.entries).is_none())
+        found.filter(|_| noise.run.failure(&own.entries).is_none())
     }
 
     /// Decides all outcomes, one of each pair in the order of pairs. What could not be read comes as well.
@@ -356,7 +370,7 @@ fn sides<'r>([reference, candidate]: [&'r Run; 2], layouts: &Layouts) -> [Index<
 }
 
 /// Every variant of a pair, measured; what its replicas, scales and codes say goes into the row.
-fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -> Vec<Judged> {
+fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>, stored: bool) -> Vec<Judged> {
     let [a, b] = &opened.tensors;
     let found = variants(&opened.tensors);
     row.diagnoses.extend(found.notes);
@@ -367,6 +381,9 @@ fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>) -
         if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
         {
             measured.bound = reduced.bound(a, b, float);
+        }
+        if stored && !measured.identical {
+            measured.cast = exact::is_cast(a, b);
         }
         judged
     };

@@ -79,6 +79,19 @@ pub fn fits_f32(dtype: Dtype) -> bool {
     Float::of(dtype).is_some_and(|float| float.precision <= 24 && float.min_exponent >= -127)
 }
 
+/// A stored integer or boolean.
+pub(crate) fn integer(dtype: Dtype, bytes: &[u8]) -> i128 {
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let shift = 64 - 8 * bytes.len();
+    match dtype {
+        Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => {
+            i128::from(i64::from_le_bytes(wide) << shift >> shift)
+        }
+        _ => i128::from(u64::from_le_bytes(wide)),
+    }
+}
+
 /// Appends the numbers of all whole elements.
 pub fn decode(dtype: Dtype, bytes: &[u8], out: &mut Vec<f64>) {
     let (elements, n_bytes) = granule(dtype);

@@ -25,6 +25,7 @@ pub(crate) use self::repeated::Repeated;
 
 use self::{case::Case, nearby::Nearby, placed::Placing};
 use crate::{
+    exact::same_bits,
     index::Group,
     opened::{Opened, Opening},
     report::Diagnosis,
@@ -59,7 +60,7 @@ pub(crate) fn diagnose(
     if case.is_sum_of(&[&|from: u64, out: &mut [f64]| a.read(from, out)]) {
         return misplaced(opening, groups, decided).into_iter().collect();
     }
-    let whose = case.odd_rank().map_or_else(|| "candidate".to_owned(), |rank| format!("rank {rank}"));
+    let whose = whose(&case, opened);
     if !decided.searched {
         let found = ranks::misplaced(&case).or_else(|| scaled::scaled(&case, &whose));
         return found.into_iter().collect();
@@ -83,6 +84,28 @@ pub(crate) fn diagnose(
             vector.or_else(|| scaled::scaled_per_row(&case)).into_iter().collect()
         }
         some => some,
+    }
+}
+
+/// Who holds the numbers of a case: the ranks of a replica that is not as the others, with those that hold the same bits.
+fn whose(case: &Case<'_, '_>, opened: &Opened<'_>) -> String {
+    let Some(rank) = case.odd_rank() else { return "candidate".to_owned() };
+    let candidate = &opened.tensors[1];
+    let twins = candidate.alternatives().into_iter().chain([candidate.clone()]);
+    let twins = twins.filter(|other| same_bits(case.candidate, other)).map(|twin| twin.picked());
+    let parts: Vec<usize> = twins.flatten().collect();
+    let mut ranks = candidate.ranks(&parts);
+    if !ranks.contains(&rank) {
+        ranks = vec![rank];
+    }
+    match ranks.as_slice() {
+        [one] => format!("rank {one}"),
+        all if all.len() == candidate.ranks(&Whole::parts_of(&candidate.root)).len() => {
+            "candidate".to_owned()
+        }
+        several => {
+            format!("each of ranks {}", several.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

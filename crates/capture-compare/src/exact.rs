@@ -1,6 +1,7 @@
 //! Equality without tolerance: of bits, which settles most pairs at the speed of memory, and of integers.
 
 use crate::{
+    part::Part,
     statistics::{PartError, Statistics},
     vectors::{self, Loop},
     whole::{Node, Whole},
@@ -46,6 +47,9 @@ fn agree(reference: &Whole<'_>, candidate: &Whole<'_>, counted: Option<Dtype>) -
     tasks(reference.len(), |from, to| {
         if computed {
             let equal = |(from, to)| {
+                if let Some([a, b]) = integers(reference, candidate, from, to) {
+                    return a == b;
+                }
                 let [a, b] = numbers(reference, candidate, from, to);
                 a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits())
             };
@@ -99,21 +103,25 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>) -> Statistics {
     let parts = vec![PartError::default(); candidate.parts.len()];
     let mut s = Statistics { finite: reference.len(), parts, ..Statistics::default() };
     let computed = reference.is_computed() || candidate.is_computed();
-    let item = reference.parts.first().map_or(1, crate::part::Part::item);
+    let item = reference.parts.first().map_or(1, Part::item);
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for (from, to) in chunks(0, reference.len()) {
         if !computed && reference.bytes(from, to, &mut a) == candidate.bytes(from, to, &mut b) {
             continue;
         }
         let [r, c] = numbers(reference, candidate, from, to);
-        let differs: Vec<bool> = if computed {
+        let whole = integers(reference, candidate, from, to);
+        let differs: Vec<bool> = if let Some([r, c]) = &whole {
+            r.iter().zip(c).map(|(r, c)| r != c).collect()
+        } else if computed {
             r.iter().zip(&c).map(|(r, c)| r != c).collect()
         } else {
             let (a, b) = (reference.bytes(from, to, &mut a), candidate.bytes(from, to, &mut b));
             a.chunks(item).zip(b.chunks(item)).map(|(a, b)| a != b).collect()
         };
         for (j, _) in differs.iter().enumerate().filter(|(_, differs)| **differs) {
-            let (at, error) = (from + j as u64, (c[j] - r[j]).abs());
+            let error = whole.as_ref().map_or(c[j] - r[j], |[r, c]| (c[j] - r[j]) as f64).abs();
+            let at = from + j as u64;
             if !s.differs || error > s.max_abs.0 {
                 s.max_abs = (error, at);
             }
@@ -129,6 +137,27 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>) -> Statistics {
         });
     }
     s
+}
+
+/// Whether a tensor of stored numbers is another one cast to its dtype, to nearest with ties to even: that of the same
+/// dtype is not, as its bits differ. `None` where either side is computed.
+#[must_use]
+pub fn is_cast(reference: &Whole<'_>, candidate: &Whole<'_>) -> Option<bool> {
+    let is_made = |whole: &Whole<'_>| whole.has_sum() || whole.parts.iter().any(Part::is_quantised);
+    let (Some(a), Some(b)) = (reference.parts.first(), candidate.parts.first()) else { return None };
+    let (Some(_), Some(float)) = (a.float(), b.float()) else { return None };
+    if is_made(reference) || is_made(candidate) {
+        return None;
+    }
+    let same = |(r, c): (&f64, &f64)| {
+        let both_nan = r.is_nan() && c.is_nan();
+        both_nan || (float.place(*r) == float.place(*c) && r.is_sign_negative() == c.is_sign_negative())
+    };
+    let equal = |(from, to)| {
+        let [r, c] = numbers(reference, candidate, from, to);
+        r.iter().zip(&c).all(same)
+    };
+    Some(a.dtype != b.dtype && chunks(0, reference.len()).all(equal))
 }
 
 /// NaNs of a tensor.
@@ -210,6 +239,16 @@ fn pieces(from: u64, to: u64, step: u64) -> impl Iterator<Item = (u64, u64)> {
     (from..to).step_by(step as usize).map(move |at| (at, (at + step).min(to)))
 }
 
+/// The numbers of integer tensors, without rounding.
+fn integers(reference: &Whole<'_>, candidate: &Whole<'_>, from: u64, to: u64) -> Option<[Vec<i128>; 2]> {
+    let read = |whole: &Whole<'_>| {
+        let mut integers = vec![0; (to - from) as usize];
+        whole.parts.iter().all(Part::has_integers).then(|| whole.add_integers(from, &mut integers))?;
+        Some(integers)
+    };
+    Some([read(reference)?, read(candidate)?])
+}
+
 fn numbers(reference: &Whole<'_>, candidate: &Whole<'_>, from: u64, to: u64) -> [Vec<f64>; 2] {
     [reference, candidate].map(|whole| {
         let mut numbers = vec![0.0; (to - from) as usize];
@@ -221,7 +260,6 @@ fn numbers(reference: &Whole<'_>, candidate: &Whole<'_>, from: u64, to: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::part::Part;
 
     fn whole(dtype: Dtype, bytes: &[u8]) -> Whole<'static> {
         let shape = vec![(bytes.len() * 8 / dtype.bitsize()) as u64];

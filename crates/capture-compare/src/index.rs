@@ -6,7 +6,7 @@ use crate::{
     run::{Entry, FileError, Run},
 };
 use capture_core::{Mesh, Placements};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// One firing of a tap: what the records of all ranks have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,8 +45,7 @@ pub struct Index<'r> {
     firings: HashMap<Firing, Vec<usize>>,
     /// Notes on firings that two processes of one rank recorded, or that two taps became by renaming.
     restarts: HashMap<Firing, String>,
-    /// Processes that ever recorded a tap.
-    taps: HashMap<String, BTreeSet<usize>>,
+    taps: HashSet<String>,
     alone: bool,
 }
 
@@ -60,14 +59,16 @@ impl<'r> Index<'r> {
             run,
             firings: HashMap::new(),
             restarts: HashMap::new(),
-            taps: HashMap::new(),
+            taps: HashSet::new(),
             alone: run.entries.iter().all(|e| e.process == run.entries[0].process),
         };
         let mut names: HashMap<&str, String> = HashMap::new();
         for (i, entry) in run.entries.iter().enumerate() {
             let record = &entry.record;
             let tap = names.entry(&record.tap).or_insert_with(|| rename(&record.tap)).clone();
-            index.taps.entry(tap.clone()).or_default().insert(entry.process);
+            if !index.taps.contains(&tap) {
+                index.taps.insert(tap.clone());
+            }
             let firing = Firing { step: record.step, tap, call: record.call };
             let rank = run.processes[entry.process].identity.rank;
             let entries = index.firings.entry(firing.clone()).or_default();
@@ -116,12 +117,12 @@ impl<'r> Index<'r> {
 
     /// The names of all taps, in no order.
     pub(crate) fn taps(&self) -> impl Iterator<Item = &str> {
-        self.taps.keys().map(String::as_str)
+        self.taps.iter().map(String::as_str)
     }
 
     /// Whether the tap ever fired.
     pub(crate) fn has_tap(&self, tap: &str) -> bool {
-        self.taps.contains_key(tap)
+        self.taps.contains(tap)
     }
 
     /// Where a firing stands in capture order: step, pipeline stage, then the order within its first process.
@@ -182,8 +183,8 @@ impl<'r> Index<'r> {
     }
 
     /// The groups of a firing, given the mesh dimensions that its placement is over. Ranks of a group differ in those
-    /// only. Dimensions may overlap (vLLM's ep spans tp × dp): then those are left out that keep a group from having
-    /// every place once.
+    /// only. Dimensions may overlap (vLLM's ep spans tp × dp): then those are left out without which groups have most of
+    /// their places, and each once.
     #[must_use]
     pub fn groups(&self, firing: &Firing, over: &[&str]) -> Vec<Group> {
         let entries = self.entries(firing);
@@ -200,15 +201,15 @@ impl<'r> Index<'r> {
         // Fewest left out first.
         let mut subsets: Vec<u32> = (0..1u32 << others.len().min(8)).collect();
         subsets.sort_by_key(|s| s.count_ones());
-        for left_out in subsets {
+        let splits = subsets.into_iter().filter_map(|left_out| {
             let is_kept = |i: usize| i >= 8 || left_out >> i & 1 == 0;
             let kept: Vec<&str> = (0..others.len()).filter(|i| is_kept(*i)).map(|i| others[i]).collect();
             let groups = self.split(entries, &kept);
-            if groups.iter().all(|g| self.is_complete(g, over)) {
-                return self.without_lone_stage(groups);
-            }
-        }
-        self.without_lone_stage(all)
+            let count = |sum: u64, g: &Group| Some(sum.saturating_add(self.n_missing(g, over)?));
+            let missing = groups.iter().try_fold(0, count)?;
+            Some((missing, groups))
+        });
+        self.without_lone_stage(splits.min_by_key(|(missing, _)| *missing).map_or(all, |(_, groups)| groups))
     }
 
     fn split(&self, entries: &[usize], by: &[&str]) -> Vec<Group> {
@@ -221,14 +222,15 @@ impl<'r> Index<'r> {
         groups.into_iter().map(|(at, entries)| Group { at, entries }).collect()
     }
 
-    fn overlaps(&self, entry: usize) -> bool {
+    /// Whether the mesh of the process that wrote an entry has dimensions that overlap.
+    pub(crate) fn overlaps(&self, entry: usize) -> bool {
         let identity = &self.run.processes[self.run.entries[entry].process].identity;
         let product = identity.mesh.dims.iter().map(|d| u64::from(d.size)).fold(1, u64::saturating_mul);
         identity.world.is_some_and(|world| product != u64::from(world))
     }
 
-    /// Whether the group has every place along the dimensions once.
-    fn is_complete(&self, group: &Group, over: &[&str]) -> bool {
+    /// How many places along the dimensions the group lacks; `None` where it has one twice.
+    fn n_missing(&self, group: &Group, over: &[&str]) -> Option<u64> {
         let mut places = BTreeSet::new();
         let mut size = 1;
         for e in &group.entries {
@@ -237,7 +239,7 @@ impl<'r> Index<'r> {
             size = dims.iter().map(|d| u64::from(d.size)).fold(1, u64::saturating_mul);
             places.insert(dims.iter().map(|d| d.coord).collect::<Vec<_>>());
         }
-        places.len() == group.entries.len() && places.len() as u64 == size
+        (places.len() == group.entries.len()).then(|| size.saturating_sub(places.len() as u64))
     }
 
     /// A tap exists where it exists: its pipeline stage says nothing unless there are several.
@@ -249,21 +251,6 @@ impl<'r> Index<'r> {
             }
         }
         groups
-    }
-
-    /// Ranks that recorded the tap at other times and stand where the group does, but have no record of this firing.
-    #[must_use]
-    pub fn absent(&self, firing: &Firing, group: &Group) -> Vec<u32> {
-        let have: BTreeSet<Option<u32>> = self.entries(firing).iter().map(|e| self.rank(*e)).collect();
-        let knows = self.taps.get(&firing.tap).into_iter().flatten();
-        let mut absent: Vec<u32> = knows
-            .map(|p| &self.run.processes[*p].identity)
-            .filter(|i| group.at.iter().all(|(dim, coord)| i.mesh.dim(dim).is_none_or(|d| d.coord == *coord)))
-            .filter(|i| !have.contains(&i.rank))
-            .filter_map(|i| i.rank)
-            .collect();
-        absent.dedup();
-        absent
     }
 
     /// How many leading rows of the firing's logical tensor the layouts file says are valid.

@@ -33,11 +33,15 @@ pub use join::Join;
 pub use tap::{Rows, Side, TapLayout};
 
 use crate::transform::Transform;
-use capture_core::Placements;
+use capture_core::{Placements, header::MAX_HEADER};
 use fault::Fault;
 use rename::Rename;
 use serde::Deserialize;
-use std::{io::ErrorKind, path::Path};
+use std::{
+    fs,
+    io::{self, ErrorKind, Read as _},
+    path::Path,
+};
 
 /// The layouts that come with the package, by name.
 const READY_MADE: [(&str, &str); 3] = [
@@ -75,7 +79,7 @@ impl Layouts {
 
     /// The text of what is read.
     pub fn text(path: &Path) -> Result<String, LayoutsError> {
-        match (std::fs::read_to_string(path), ready_made(path)) {
+        match (read(path), ready_made(path)) {
             (Ok(text), _) => Ok(text),
             // A directory of that name, as of vLLM's own sources, is no file.
             (Err(e), Some(text)) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
@@ -187,6 +191,16 @@ impl Layouts {
 }
 
 /// The text of the layouts that come with the package under that name.
+/// A file of no more than a segment's header may have: a device or pipe need have no end.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let n = fs::File::open(path)?.take(MAX_HEADER + 1).read_to_string(&mut text)?;
+    match n as u64 > MAX_HEADER {
+        true => Err(io::Error::other(format!("expected at most {MAX_HEADER} bytes, found more"))),
+        false => Ok(text),
+    }
+}
+
 fn ready_made(name: &Path) -> Option<&'static str> {
     READY_MADE.iter().find(|(ready, _)| name == Path::new(ready)).map(|(_, text)| *text)
 }

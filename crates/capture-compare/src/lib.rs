@@ -43,6 +43,7 @@ pub mod exact;
 mod outliers;
 pub mod noise;
 pub mod payload;
+pub mod powers;
 pub mod verdict;
 pub mod detail;
 
@@ -52,6 +53,7 @@ pub mod infer;
 pub mod report;
 pub mod options;
 mod placing;
+mod absent;
 mod sections;
 mod taps;
 mod row_keys;

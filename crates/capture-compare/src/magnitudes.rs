@@ -23,6 +23,10 @@ pub(crate) struct RowScale {
     pub(crate) squares: [f64; 2],
     /// Finite places.
     pub(crate) finite: u32,
+    /// Those that are not zero on both sides, which have no size to be measured by, and no error.
+    pub(crate) there: u32,
+    /// Whether its scale is what is usual of others, as its own numbers are next to nothing.
+    pub(crate) is_raised: bool,
     /// Whether it is not zero on both sides, and repeats no row before it.
     pub(crate) counts: bool,
 }
@@ -72,6 +76,8 @@ pub(crate) struct Looks {
     pub(crate) bits: u64,
     /// Largest distance on the number line.
     pub(crate) ulp: u64,
+    /// Places that are zero on both sides.
+    pub(crate) zeros: usize,
 }
 
 impl<T: Real> Loop for Look<'_, T> {
@@ -83,8 +89,9 @@ impl<T: Real> Loop for Look<'_, T> {
         let mut errors = [T::default(); LANES];
         let mut bits = [T::Bits::default(); LANES];
         let mut ulps = [T::Bits::default(); LANES];
+        let (zero, one) = (T::default(), T::of(1.0));
         for (r, c) in self.r.chunks(SPAN).zip(self.c.chunks(SPAN)) {
-            let (mut reference, mut candidate) = ([T::default(); LANES], [T::default(); LANES]);
+            let [mut reference, mut candidate, mut zeros] = [[zero; LANES]; 3];
             for (r, c) in r.as_chunks::<LANES>().0.iter().zip(c.as_chunks::<LANES>().0) {
                 for i in 0..LANES {
                     let (r, c) = (r[i], c[i]);
@@ -93,10 +100,12 @@ impl<T: Real> Loop for Look<'_, T> {
                     errors[i] = errors[i].larger((c - r).abs());
                     bits[i] = bits[i] | r.bits() | c.bits();
                     ulps[i] = ulps[i].max(r.distance(c, self.line));
+                    zeros[i] = zeros[i] + if r.abs().larger(c.abs()) > zero { zero } else { one };
                 }
             }
             found.reference += total(&reference);
             found.candidate += total(&candidate);
+            found.zeros += total(&zeros) as usize;
         }
         found.error = largest(&errors).wide();
         found.bits = T::significand(bits.into_iter().fold(T::Bits::default(), BitOr::bitor));
@@ -148,5 +157,23 @@ impl<T: Real> Loop for Shares<'_, T> {
             found.ee += total(&ee);
         }
         found
+    }
+}
+
+/// Counts by column the places of a row that are zero on both sides.
+pub(crate) struct Absent<'r, T> {
+    pub(crate) r: &'r [T],
+    pub(crate) c: &'r [T],
+    pub(crate) columns: &'r mut [u32],
+}
+
+impl<T: Real> Loop for Absent<'_, T> {
+    type Found = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for ((r, c), n) in self.r.iter().zip(self.c).zip(self.columns) {
+            *n += u32::from(r.abs().larger(c.abs()) <= T::default());
+        }
     }
 }

@@ -33,10 +33,10 @@
 //!   tap more densely, or leave the identical taps out.
 //! - One element below 20 times the noise; one row or column below 4.5 times; a factor within the slope's floor; an
 //!   error without structure below 4 times the noise before. In fp8 a bias of 5 % is below one unit.
-//! - `E8M0` scales and other formats of few bits flip by whole powers of two in correct runs: dequantise first.
+//! - `E8M0` scales flip by whole powers of two in correct runs ([`crate::powers`]): dequantise first.
 
 use crate::{
-    float::Float,
+    float::{BF16, Float},
     outliers::{extreme, middle_and_spread, outlier},
     statistics::{Line, Statistics, lambda, median},
 };
@@ -61,6 +61,16 @@ fn of_few(rows: usize, severity: f64) -> f64 {
     match 1.0 + 4.0 / (rows * rows).max(1) as f64 {
         allowance if rows < 4 && severity > 1.0 => (severity / allowance).max(0.9),
         _ => severity,
+    }
+}
+
+/// That an error is too large for one rounding is no evidence by itself: an operation that takes most of a number away, or
+/// an exponential, leaves as much. Beyond the limit it is `SUSPECT` up to twice as far, and within it nothing.
+fn lenient(severity: f64) -> f64 {
+    match severity {
+        x if x <= 1.0 => 0.8 * x,
+        x if x <= 2.0 => 0.6 + 0.2 * x,
+        x => x / 2.0,
     }
 }
 
@@ -176,14 +186,17 @@ impl Noise {
     }
 
     fn direct_row(&self, inherited: Option<f64>) -> f64 {
-        if self.is_first(inherited) { self.largest_row / self.direct } else { 0.0 }
+        if self.is_first(inherited) { lenient(self.largest_row / self.direct) } else { 0.0 }
     }
 
     fn level(&self, inherited: Option<f64>) -> f64 {
         match inherited {
             Some(e) => {
                 let growth = if self.rows >= 4 { 4.0 } else { 6.0 };
-                self.level / self.direct.max(growth * e / self.roundoff)
+                let severity = self.level / self.direct.max(growth * e / self.roundoff);
+                // In formats of few bits a fault is but a few units.
+                let is_coarse = self.roundoff > BF16.roundoff();
+                if is_coarse { severity } else { lenient(self.level / self.direct).min(severity) }
             }
             None => {
                 let most = self.direct.max(MOST_INHERITED / self.roundoff);
@@ -234,7 +247,9 @@ fn slope(s: &Statistics, float: Float, lambda: f64) -> (f64, bool) {
     let noise = lambda * u;
     let relative = s.relative.min(8.0 * noise).max(2.0 * noise);
     // One row may have a factor of its own by rounding: that of a norm, or of a softmax's sum.
-    let least = if of_pieces { u / 2.0 } else { u / 8.0 };
+    // A scale that is taken from the numbers themselves moves by a step or two of bf16, which is much in few bits.
+    let all = if u > BF16.roundoff() { u / 4.0 } else { u / 8.0 };
+    let least = if of_pieces { u / 2.0 } else { all };
     let floor = least.max(4.0 * relative * relative).max((lambda - 0.5) * u);
     ((slope.abs() / floor).min(z / 8.0), of_pieces)
 }

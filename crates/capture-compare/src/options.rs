@@ -61,6 +61,9 @@ pub struct Options<'p> {
     pub pair: PairBy,
     /// What becomes of taps, steps and ranks that one side lacks.
     pub one_sided: OneSided,
+    /// Both sides are stored and not computed, as weights are: only a cast may make them differ, and none inherits noise
+    /// of another.
+    pub stored: bool,
     /// A second run of the reference that differs from it by rounding only: what it is off by is allowed.
     pub noise: Option<&'p Run>,
     /// Called after each row, from any thread, with the bytes of its records.

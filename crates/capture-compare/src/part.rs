@@ -11,7 +11,11 @@ pub(crate) use self::{
 };
 
 use self::view::View;
-use crate::{data::Data, decode::decode_into, float::Float};
+use crate::{
+    data::Data,
+    decode::{decode_into, integer},
+    float::Float,
+};
 use capture_core::{Dtype, notation::LARGEST};
 use rayon::prelude::*;
 use std::{borrow::Cow, sync::Arc};
@@ -311,6 +315,19 @@ impl<'a> Part<'a> {
             Numbers::Scaled(scaled) => scaled.read(from, out),
             Numbers::View(view) => view.read(from, out),
         }
+    }
+
+    /// Whether the numbers are integers or booleans that are stored one by one.
+    pub(crate) fn has_integers(&self) -> bool {
+        self.is_stored() && self.float().is_none()
+    }
+
+    /// Adds to `out` the integers from `from` on, as many as it holds, without rounding.
+    pub(crate) fn add_integers(&self, from: u64, out: &mut [i128]) {
+        let bytes = self.bytes(from, from + out.len() as u64);
+        out.iter_mut()
+            .zip(bytes.chunks_exact(self.item()))
+            .for_each(|(sum, b)| *sum += integer(self.dtype, b));
     }
 
     /// For each number the smallest step of its quantisation, in its own roundings; zero where it is not quantised.

@@ -41,7 +41,10 @@ pub(crate) fn pieces(
                 let s = (r / 2.0 + c / 2.0) / w;
                 (square, slope, energy) = (square + q * q, slope + q * s, energy + s * s);
             }
-            pieces.rms.push((square / length as f64).sqrt());
+            let there = row.there(start..start + length);
+            if there > 0 {
+                pieces.rms.push((square / there as f64).sqrt());
+            }
             if energy > 0.0 {
                 pieces.slopes.push(slope / energy);
             }

@@ -6,7 +6,7 @@ use crate::{
     index::{Firing, Group, Index},
     layouts::{Layouts, Side},
     pairing::{groups, in_order, said},
-    running::{running, terms},
+    running::{Sizes, running, terms},
     taps::Taps,
     whole::{Whole, product},
 };
@@ -120,13 +120,14 @@ impl<'r> Reduced<'r> {
         for (sum, y) in self.sums.iter().zip([reference, candidate]) {
             let Some(sum) = sum else { continue };
             let terms = terms(sum)?;
-            if sum.shape != y.shape || running(&[&terms], sum, y, float).worst.0 > 1.0 {
+            if sum.shape != y.shape || running(&[&terms], sum, y, float, None).worst.0 > 1.0 {
                 return None;
             }
             all.push(terms);
         }
         let all: Vec<&[Whole<'_>]> = all.iter().map(Vec::as_slice).collect();
-        Some(running(&all, reference, candidate, float).worst.0.min(f64::MAX))
+        let sizes = Sizes::of(reference, float);
+        Some(running(&all, reference, candidate, float, Some(&sizes)).worst.0.min(f64::MAX))
     }
 }
 

@@ -99,6 +99,13 @@ impl<T: Real> Row<T> {
         self.p.get(j).map_or(0.0, |p| p.wide())
     }
 
+    /// Places of the masked row that are not zero on both sides.
+    pub(crate) fn there(&self, places: Range<usize>) -> usize {
+        let zero = T::default();
+        let numbers = self.r[places.clone()].iter().zip(&self.c[places]);
+        numbers.filter(|(r, c)| r.abs().larger(c.abs()) > zero).count()
+    }
+
     /// Puts zeros where a side is not finite, and says how many of the first `len` places are.
     pub(crate) fn mask(&mut self, len: usize) -> usize {
         let mut finite = 0;

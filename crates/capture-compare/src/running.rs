@@ -5,11 +5,18 @@
 //! rounded once (Higham, *Accuracy and Stability of Numerical Algorithms*, ch. 3, running error analysis). Other orders
 //! of summation, such as a ring's, make running sums of the same size.
 //!
+//! Before a partial was captured more may have been rounded: a product before its bias, which nearly cancels it in some
+//! places. So u·a·ĉ is added, with a·ĉ the usual size of the number's row and column as in [`crate::measure`].
+//!
 //! It knows how much cancels in a sum, which the result alone does not tell. It does not know that errors ought to have
 //! no pattern: a factor or a vector that all rows share may hide below it.
 
 use crate::{
     float::Float,
+    real::Line,
+    rows::{Grid, Pair},
+    scales::Scales,
+    statistics::Statistics,
     whole::{Node, Whole},
 };
 use std::ops::Range;
@@ -27,6 +34,33 @@ pub(crate) fn terms<'a>(sum: &Whole<'a>) -> Option<Vec<Whole<'a>>> {
         padded: sum.padded,
     };
     Some(terms.iter().map(term).collect())
+}
+
+/// The usual size of each number of a tensor, by its row and column.
+pub(crate) struct Sizes {
+    scales: Scales,
+    width: u64,
+}
+
+impl Sizes {
+    pub(crate) fn of(reference: &Whole<'_>, float: Float) -> Self {
+        let grid = Grid::of(&reference.shape);
+        let pair = Pair::new(reference, reference);
+        let scales = Scales::measure(&pair, &grid, &Line::of(float), &mut Statistics::default());
+        Self { scales, width: grid.width as u64 }
+    }
+
+    /// Adds those of the numbers from `from` on.
+    fn add(&self, from: u64, to: &mut [f64]) {
+        let (mut row, mut column) = ((from / self.width) as usize, (from % self.width) as usize);
+        for x in to {
+            *x += self.scales.rows[row].scale * self.scales.columns[column];
+            column += 1;
+            if column as u64 == self.width {
+                (row, column) = (row + 1, 0);
+            }
+        }
+    }
 }
 
 /// How two tensors stand to the running bound.
@@ -62,8 +96,14 @@ impl Running {
 }
 
 /// Holds `y` against `reference`, of one shape, where either may be the sum of partials. `terms` are the partials of
-/// each reduction that rounding had a part in.
-pub(crate) fn running(terms: &[&[Whole<'_>]], reference: &Whole<'_>, y: &Whole<'_>, float: Float) -> Running {
+/// each reduction that rounding had a part in, `sizes` those of the reference where more may have been rounded before.
+pub(crate) fn running(
+    terms: &[&[Whole<'_>]],
+    reference: &Whole<'_>,
+    y: &Whole<'_>,
+    float: Float,
+    sizes: Option<&Sizes>,
+) -> Running {
     let (u, underflow) = (float.roundoff(), float.underflow());
     let mut found = Running::default();
     let numbers = || vec![0.0; CHUNK as usize];
@@ -75,6 +115,9 @@ pub(crate) fn running(terms: &[&[Whole<'_>]], reference: &Whole<'_>, y: &Whole<'
         y.read(from, &mut c[..len]);
         for ((allowed, r), c) in allowed[..len].iter_mut().zip(&r).zip(&c) {
             *allowed = r.abs() + c.abs();
+        }
+        if let Some(sizes) = sizes {
+            sizes.add(from, &mut allowed[..len]);
         }
         for reduction in terms {
             s[..len].fill(0.0);
@@ -124,19 +167,31 @@ mod tests {
         let sum = whole(&[&[3.0, 1.0], &[-1.0, 1.0]], Node::Sum(vec![Node::Part(0), Node::Part(1)]));
         let terms = terms(&sum).unwrap();
         let (r, c) = (whole(&[&[2.0, 2.0]], Node::Part(0)), whole(&[&[2.125, 2.0]], Node::Part(0)));
-        let found = running(&[&terms], &r, &c, BF16);
+        let found = running(&[&terms], &r, &c, BF16, None);
         // Σ|p| = 4, Σ|s| = 3 + 2, |y| = 2 + 2.125: an error of 0.125 is 32 u.
         assert!((found.worst.0 - 32.0 / 13.125).abs() < 1e-9, "{found:?}");
         assert_eq!((found.worst.1, found.n_beyond), (0, 1));
         assert_eq!(found.beyond.first(), Some(&(0..1)));
-        assert_eq!(running(&[], &r, &r, BF16), Running::default());
+        assert_eq!(running(&[], &r, &r, BF16, None), Running::default());
+    }
+
+    #[test]
+    fn what_was_rounded_before_the_partials_is_of_the_size_of_row_and_column() {
+        let r: Vec<f32> = (0..32).map(|i| if i == 16 { 0.0 } else { 2.0 }).collect();
+        let c: Vec<f32> = r.iter().map(|x| if *x == 0.0 { 0.0625 } else { *x }).collect();
+        let of = |x: &[f32]| Whole { shape: vec![2, 16], ..whole(&[x], Node::Part(0)) };
+        let (r, c) = (of(&r), of(&c));
+        assert_eq!(running(&[], &r, &c, BF16, None).worst, (256.0, 16));
+        // All that is there is 2 in its row. So is each column, the first one of the one row that has it.
+        let found = running(&[], &r, &c, BF16, Some(&Sizes::of(&r, BF16)));
+        assert_eq!(found.worst, (16.0 / (0.0625 + 2.0), 16));
     }
 
     #[test]
     fn a_number_that_is_not_finite_on_one_side_is_beyond_any_bound() {
         let of = |x: &[f32]| whole(&[x], Node::Part(0));
         let (nan, inf) = (f32::NAN, f32::INFINITY);
-        let found = running(&[], &of(&[nan, inf, 1.0, inf]), &of(&[nan, inf, nan, -inf]), BF16);
+        let found = running(&[], &of(&[nan, inf, 1.0, inf]), &of(&[nan, inf, nan, -inf]), BF16, None);
         assert_eq!((found.worst, found.n_beyond), ((f64::INFINITY, 2), 2));
         assert_eq!(found.beyond.first(), Some(&(2..4)));
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     aligned::Aligned,
-    magnitudes::{Look, Looks, RowScale, Shares, Squares},
+    magnitudes::{Absent, Look, Looks, RowScale, Shares, Squares},
     real::{Line, Real},
     repeats,
     rows::{Grid, Pair, Row},
@@ -19,7 +19,7 @@ pub(crate) struct Scales {
     pub(crate) rows: Vec<RowScale>,
     /// ĉ_j, and ones up to the next whole vector.
     pub(crate) columns: Vec<f64>,
-    /// Finite places of each column in rows that count.
+    /// Places of each column in rows that count, less those that are not finite or zero on both sides.
     pub(crate) counts: Vec<u64>,
     /// All bits that the significands of both sides use.
     pub(crate) bits: u64,
@@ -49,14 +49,17 @@ impl Scales {
         let mut shares = columns.shares;
         shares.iter_mut().zip(&counts).for_each(|(c, n)| *c /= (*n).max(1) as f64);
         let typical = median(shares[..grid.width].iter().copied().filter(|c| *c > 0.0)).unwrap_or(1.0);
-        let n = n as f64;
-        for c in &mut shares[..grid.width] {
+        for (c, n) in shares.iter_mut().zip(&counts) {
+            let n = *n as f64;
             *c = ((*c / typical * n + 4.0) / (n + 4.0)).max(0.25);
         }
         shares[grid.width..].fill(1.0);
         // A row's own share is taken with its mean as it is, so that one pass does; the means are raised after.
         let typical = median(counted().map(|row| row.scale).filter(|a| *a > 0.0)).unwrap_or(1.0);
-        rows.iter_mut().for_each(|row| row.scale = row.scale.max(typical / 64.0));
+        let least = typical / 4.0;
+        rows.iter_mut().for_each(|row| {
+            (row.is_raised, row.scale) = (row.scale < least, row.scale.max(least));
+        });
         Self { rows, columns: shares, counts, bits: bits | pair.term_bits() }
     }
 }
@@ -109,7 +112,7 @@ struct Found {
 struct Columns {
     /// Σ|r|/mean.
     shares: Vec<f64>,
-    /// Places that are not finite.
+    /// Places that are not finite, or zero on both sides.
     absent: Vec<u32>,
 }
 
@@ -170,12 +173,11 @@ impl Found {
     }
 
     /// Counts the places of a row, which starts at `from`, that are not finite on both sides.
-    fn classes(&mut self, pair: &Pair<'_, '_>, from: u64, row: &Row<f64>, len: usize, counts: bool) {
+    fn classes(&mut self, pair: &Pair<'_, '_>, from: u64, row: &Row<f64>, len: usize) {
         for (j, (r, c)) in row.r[..len].iter().zip(&row.c).enumerate() {
             if r.is_finite() && c.is_finite() {
                 continue;
             }
-            self.columns.absent[j] += u32::from(counts);
             self.nan += u64::from(r.is_nan() != c.is_nan());
             self.both_nan += u64::from(r.is_nan() && c.is_nan());
             if class(*r) != class(*c) {
@@ -222,7 +224,8 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
         let (from, len) = self.grid.row(i);
         if self.pair.is_narrow {
             let (looks, finite) = look(self.pair, from, len, self.line, &mut self.narrow);
-            let mut row = row_of(&looks, looks.reference / finite.max(1) as f64, finite);
+            let mut row = row_of(&looks, finite, self.grid);
+            row.scale = looks.reference / f64::from(row.there.max(1));
             if !row.counts {
                 return self.push(i, row, &looks, None);
             }
@@ -231,6 +234,7 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
                 let (r, c) = (&self.narrow.r, &self.narrow.c);
                 let squares = vectors::run(Shares { r, c, scale, columns: &mut self.shares });
                 row.squares = self.add(squares, f64::from(scale));
+                absent(&row, &self.narrow, &mut self.found.columns);
                 self.push(i, row, &looks, None);
                 self.pending += 1;
                 if self.pending == GATHERED {
@@ -242,14 +246,15 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
         let mut wide = Row::<f64>::new(self.grid);
         let (looks, finite) = look(self.pair, from, len, self.line, &mut wide);
         // Added up as shares of the row, numbers at the end of f64 do not overflow.
-        let mean: f64 = wide.r.iter().map(|r| r.abs() / finite.max(1) as f64).sum();
-        let mut row = row_of(&looks, mean, finite);
+        let mut row = row_of(&looks, finite, self.grid);
+        row.scale = wide.r.iter().map(|r| r.abs() / f64::from(row.there.max(1))).sum();
         if row.counts {
-            let scale = if mean > 0.0 { (1.0 / mean).min(f64::MAX) } else { 1.0 };
+            let scale = if row.scale > 0.0 { (1.0 / row.scale).min(f64::MAX) } else { 1.0 };
             let (r, c) = (&wide.r, &wide.c);
             let columns = &mut self.found.columns.shares;
             let squares = vectors::run(Shares { r, c, scale, columns });
             row.squares = self.add(squares, scale);
+            absent(&row, &wide, &mut self.found.columns);
         }
         self.push(i, row, &looks, Some(wide));
     }
@@ -275,7 +280,7 @@ impl<'p, 'w, 'a> Strip<'p, 'w, 'a> {
         if (row.finite as usize) < len {
             let mut wide = wide.unwrap_or_else(|| Row::new(self.grid));
             self.pair.read(from, len, &mut wide);
-            found.classes(self.pair, from, &wide, len, row.counts);
+            found.classes(self.pair, from, &wide, len);
         }
     }
 
@@ -305,13 +310,23 @@ fn look<T: Real>(
     (vectors::run(Look { r: &row.r, c: &row.c, line }), finite)
 }
 
-fn row_of(looks: &Looks, mean: f64, finite: usize) -> RowScale {
+/// Counts what is not there, where any is.
+fn absent<T: Real>(row: &RowScale, numbers: &Row<T>, columns: &mut Columns) {
+    if (row.there as usize) < columns.absent.len() {
+        vectors::run(Absent { r: &numbers.r, c: &numbers.c, columns: &mut columns.absent });
+    }
+}
+
+/// A row, its scale left open. Zeros are counted in whole vectors, and stand where numbers are not finite.
+fn row_of(looks: &Looks, finite: usize, grid: &Grid) -> RowScale {
     RowScale {
-        scale: mean,
+        scale: 0.0,
         error: looks.error,
         sums: [looks.reference, looks.candidate],
         squares: [0.0; 2],
         finite: finite as u32,
+        there: (grid.vectors() * LANES - looks.zeros) as u32,
+        is_raised: false,
         counts: looks.reference > 0.0 || looks.candidate > 0.0,
     }
 }

@@ -75,6 +75,8 @@ pub struct Plan {
     /// See [`Options`].
     pub one_sided: OneSided,
     /// See [`Options`].
+    pub stored: bool,
+    /// See [`Options`].
     pub details: bool,
     /// Whether files are mapped.
     pub mmap: bool,
@@ -231,8 +233,8 @@ impl Plan {
     }
 
     fn options<'r>(&self, runs: &'r [Run]) -> Options<'r> {
-        let Self { fail_on_nan, pair, one_sided, details, .. } = *self;
-        Options { fail_on_nan, pair, one_sided, details, noise: runs.get(2), ..Options::default() }
+        let Self { fail_on_nan, pair, one_sided, stored, details, .. } = *self;
+        Options { fail_on_nan, pair, one_sided, stored, details, noise: runs.get(2), ..Options::default() }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     errors::{BLOCK, Columns, Errors, Found, Means, Scale, Stretch},
     float::Float,
     largest::{Add, Largest},
-    magnitudes::unit,
+    magnitudes::{RowScale, unit},
     pieces::pieces,
     real::Real,
     rows::{Grid, Pair, Row},
@@ -77,16 +77,17 @@ impl Units<'_> {
         all.write(&self, pair, grid, s);
     }
 
-    /// Finite places of each column in those rows.
+    /// Places of each column in those rows that are there.
     fn counts(&self, pair: &Pair<'_, '_>, grid: &Grid, rows: &[u32]) -> Vec<u64> {
         let mut counts = vec![rows.len() as u64; grid.width];
         let mut numbers = Row::<f64>::new(grid);
         for i in rows {
             let (from, len) = grid.row(u64::from(*i));
-            if (self.scales.rows[*i as usize].finite as usize) < len {
+            if (self.scales.rows[*i as usize].there as usize) < grid.width {
                 pair.read(from, len, &mut numbers);
+                numbers.mask(len);
                 let places = numbers.r.iter().zip(&numbers.c).zip(&mut counts);
-                places.for_each(|((r, c), n)| *n -= u64::from(!(r.is_finite() && c.is_finite())));
+                places.for_each(|((r, c), n)| *n -= u64::from(*r == 0.0 && *c == 0.0));
             }
         }
         counts
@@ -162,7 +163,7 @@ impl Sums {
         let there: Vec<usize> = counts.iter().enumerate().filter_map(there).collect();
         let columns = self.columns(counts);
         s.columns = there.iter().map(|j| columns[*j]).collect();
-        s.groups = groups(&columns);
+        s.groups = groups(&columns, counts);
         let n = self.rows.len();
         let k = (counts.iter().sum::<u64>() / 16).clamp(4, 64) as usize;
         s.tail = self.elements.tail(k, n * width);
@@ -216,19 +217,22 @@ fn line(second: f64, fourth: f64, n: u64) -> Line {
     Line { rms: (second / n.max(1) as f64).sqrt(), n_effective }
 }
 
-/// Columns j of equal j mod p, and runs of p columns, for each p that divides their number into at least 4.
-fn groups(columns: &[Line]) -> Vec<Vec<Line>> {
-    let group = |lines: &mut dyn Iterator<Item = &Line>| {
+/// Columns j of equal j mod p, and runs of p columns, for each p that divides their number into at least 4. Those that
+/// hold nothing are in none.
+fn groups(columns: &[Line], counts: &[u64]) -> Vec<Vec<Line>> {
+    let group = |columns: &mut dyn Iterator<Item = (&Line, &u64)>| {
         let of = |sum: (f64, f64, f64), l: &Line| (sum.0 + l.rms * l.rms, sum.1 + l.n_effective, sum.2 + 1.0);
-        let (square, n_effective, n) = lines.fold((0.0, 0.0, 0.0), of);
-        Line { rms: (square / n).sqrt(), n_effective }
+        let there = columns.filter(|(_, n)| **n > 0).map(|(line, _)| line);
+        let (square, n_effective, n) = there.fold((0.0, 0.0, 0.0), of);
+        Line { rms: (square / f64::max(n, 1.0)).sqrt(), n_effective }
     };
     let width = columns.len();
     let periods = [8, 16, 32, 64].into_iter().filter(|p| width.is_multiple_of(*p) && width / p >= 4);
+    let all = || columns.iter().zip(counts);
     periods
         .flat_map(|p| {
-            let residues = (0..p).map(|i| group(&mut columns.iter().skip(i).step_by(p))).collect();
-            [residues, columns.chunks_exact(p).map(|run| group(&mut run.iter())).collect()]
+            let residues = (0..p).map(|i| group(&mut all().skip(i).step_by(p))).collect();
+            [residues, (0..width / p).map(|i| group(&mut all().skip(i * p).take(p))).collect()]
         })
         .collect()
 }
@@ -341,10 +345,14 @@ impl Units<'_> {
             v,
             blocks: squares,
         });
-        sums.add(&found, i, u64::from(scale.finite));
+        sums.add(&found, i, &scale);
         if blocks && grid.width >= 2 * BLOCK {
-            let whole = &squares[..grid.width / BLOCK];
-            sums.blocks.extend(whole.iter().map(|[a, b]| line(a.wide(), b.wide(), BLOCK as u64)));
+            let is_full = scale.there as usize == grid.width;
+            let there = |at: usize| if is_full { BLOCK } else { row.there(at..at + BLOCK) };
+            let whole = squares[..grid.width / BLOCK].iter().enumerate();
+            let lines = whole.map(|(i, [a, b])| (there(i * BLOCK), a.wide(), b.wide()));
+            let lines = lines.filter(|(n, ..)| *n > 0).map(|(n, a, b)| line(a, b, n as u64));
+            sums.blocks.extend(lines);
         }
         sums.pieces(&row.runs, q, &found);
         vectors::run(Add { to: &mut sums.elements, values: q });
@@ -374,10 +382,11 @@ impl Units<'_> {
 }
 
 impl Sums {
-    fn add(&mut self, found: &Found, i: u32, finite: u64) {
-        self.rows.push(line(found.second, found.fourth, finite));
-        self.near.push((found.near / finite.max(1) as f64).sqrt());
-        if found.slope[1] > 0.0 {
+    fn add(&mut self, found: &Found, i: u32, row: &RowScale) {
+        self.rows.push(line(found.second, found.fourth, row.there.into()));
+        self.near.push((found.near / f64::from(row.there.max(1))).sqrt());
+        // A factor of what is next to nothing is none.
+        if found.slope[1] > 0.0 && !row.is_raised {
             self.slopes.push(found.slope[0] / found.slope[1]);
         }
         self.squares = [self.squares[0] + found.clipped, self.squares[1] + found.share];

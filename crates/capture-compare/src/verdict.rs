@@ -7,6 +7,7 @@ use crate::{
     measure,
     noise::{MOST_INHERITED, Noise, direct_units, is_nothing},
     payload::{self, Codes},
+    powers,
     statistics::{PartError, Statistics},
     whole::Whole,
 };
@@ -57,6 +58,10 @@ pub struct Measured {
     pub codes: Option<Codes>,
     /// The largest error over its running bound, where they are results of a reduction whose partial sums are known.
     pub bound: Option<f64>,
+    /// What [`crate::powers`] says of whole powers of two.
+    pub powers: Option<f64>,
+    /// Of numbers that are stored and not computed, whether the candidate is the reference cast to its dtype.
+    pub cast: Option<bool>,
 }
 
 /// The test of [`crate::running`].
@@ -100,7 +105,15 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
             float: reference.parts.first().and_then(crate::part::Part::float),
             ..Statistics::default()
         };
-        return Measured { identical: true, statistics, noise: None, codes: None, bound: None };
+        return Measured {
+            identical: true,
+            statistics,
+            noise: None,
+            codes: None,
+            bound: None,
+            powers: None,
+            cast: None,
+        };
     }
     let is_float = reference.parts.first().is_some_and(|p| p.float().is_some());
     let statistics = if is_float {
@@ -110,7 +123,56 @@ pub fn measure(reference: &Whole<'_>, candidate: &Whole<'_>, precision: Option<F
     };
     let noise = statistics.float.filter(|_| statistics.differs).map(|float| Noise::of(&statistics, float));
     let codes = payload::measure(reference, candidate);
-    Measured { identical: false, statistics: statistics.summary(), noise, codes, bound: None }
+    let (statistics, powers) = (statistics.summary(), powers::severity(reference, candidate));
+    Measured { identical: false, statistics, noise, codes, bound: None, powers, cast: None }
+}
+
+/// The most noise that a noise run allows: four times as much, which level passes, is half of the numbers themselves.
+const MOST_ALLOWED: f64 = 0.125;
+/// The most noise that a noise run may have. The most that was seen is that of sharp softmaxes at the end of deep models;
+/// a tensor that was doubled has 0.5, another tensor 0.9.
+const MOST_NOISE: f64 = 0.35;
+
+impl Measured {
+    /// The tests of numbers whose steps are as large as they are.
+    fn of_steps(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let codes = self.codes.iter().flat_map(Codes::severities);
+        codes.chain(self.powers.map(|severity| ("powers of two", severity)))
+    }
+
+    /// The noise that taps after it may have of it. Steps of codes are large, and what follows need not have their noise:
+    /// it is no more than what may be inherited where nothing is known, and none where only scales differ.
+    pub(crate) fn inheritable(&self, decision: &Decision) -> f64 {
+        match (&self.codes, self.statistics.float) {
+            (Some(codes), _) if codes.differing == 0 => 0.0,
+            (Some(_), _) => decision.noise.min(MOST_INHERITED),
+            (None, Some(float)) if float.precision <= 2 => decision.noise.min(MOST_INHERITED),
+            _ => decision.noise,
+        }
+    }
+
+    /// The relative noise of a run that ought to differ from the reference by rounding only; why it does not, in words.
+    /// `None` where there are no floats. How large the noise is proves nothing, so that level is not asked.
+    pub(crate) fn as_noise(&self) -> Option<Result<f64, String>> {
+        let noise = self.noise.as_ref()?;
+        if self.statistics.class_change.is_some() {
+            return Some(Err(
+                "it has NaN or infinity where the reference has none, or none where it has".to_owned()
+            ));
+        }
+        let tests =
+            noise.severities(None).into_iter().filter(|(name, _)| *name != "level").chain(self.of_steps());
+        let worst = tests.max_by(|(_, a), (_, b)| a.total_cmp(b));
+        Some(match worst {
+            Some((name, severity)) if severity.is_nan() || severity > 1.0 => {
+                Err(format!("it differs from the reference as rounding does not ({name} {severity:.1})"))
+            }
+            _ if noise.relative() > MOST_NOISE => {
+                Err(format!("it differs from the reference by {:.0} %", 100.0 * noise.relative()))
+            }
+            _ => Ok(noise.relative().min(MOST_ALLOWED)),
+        })
+    }
 }
 
 /// What the measurement means after taps with the noise `inherited` (E): `None` where there were none.
@@ -127,6 +189,9 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
     if s.class_change.is_some() {
         return plain(Verdict::Different);
     }
+    if let Some(is_cast) = measured.cast {
+        return plain(if is_cast { Verdict::Rounding } else { Verdict::Different });
+    }
     let Some(noise) = &measured.noise else {
         return plain(match (s.float, s.differs) {
             (None, true) => Verdict::Different,
@@ -135,11 +200,10 @@ pub fn decide(measured: &Measured, inherited: Option<f64>, fail_on_nan: bool) ->
         });
     };
     // Numbers near the end of f64 overflow a test to infinity over infinity: that is no sign of rounding.
-    let scale = measured.codes.map(|c| ("scale", c.severity()));
     // Where nothing before was off, the bound knows better than the tensor's own noise what an error may be.
     let bound =
         measured.bound.filter(|_| s.float.zip(inherited).is_some_and(|(float, e)| is_nothing(e, float)));
-    let tests = noise.severities(inherited).into_iter().chain(scale);
+    let tests = noise.severities(inherited).into_iter().chain(measured.of_steps());
     let tests = tests.filter(|(name, _)| bound.is_none() || PATTERNS.contains(name));
     let tests = tests.chain(bound.map(|ratio| (RUNNING_BOUND, ratio)));
     let tests = tests
@@ -199,6 +263,8 @@ mod tests {
             noise: None,
             codes: None,
             bound: None,
+            powers: None,
+            cast: None,
         };
         assert_eq!(decide(&measured, None, false).verdict, Verdict::Identical);
         assert_eq!(decide(&measured, None, true).verdict, Verdict::Different);

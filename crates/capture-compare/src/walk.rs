@@ -2,7 +2,8 @@
 //!
 //! The noise E of a group of ranks starts unknown; every tap that is not `DIFFERENT` raises it to its own, λ·u, and it
 //! carries over from step to step, as the KV cache does. A run that differs from the reference by rounding only
-//! (`--noise`) says instead what each tap may inherit. A tap whose own noise grew out of proportion to that of the same tap
+//! (`--noise`) says instead what each tap may inherit. After a tap in bf16 or fp16 a wider one may inherit half a rounding
+//! of that format, whatever the taps showed: a router's probabilities in fp32 are made of logits that no tap need show. A tap whose own noise grew out of proportion to that of the same tap
 //! of earlier layers is `SUSPECT`.
 //!
 //! Ids that differ are `SUSPECT` where all that differ are ties and their scores passed. The rows concerned are left out
@@ -11,7 +12,7 @@
 
 use crate::{
     choice::Ruling,
-    float::Float,
+    float::{BF16, Float},
     noise::{direct_units, is_nothing},
     options::Options,
     outcome::{Measurement, Outcome},
@@ -87,6 +88,8 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
 struct Walk {
     /// E by group.
     noise: HashMap<Option<String>, f64>,
+    /// The roundoff of the coarsest format of 16 bits or more before, by group.
+    roundoff: HashMap<Option<String>, f64>,
     /// E by group and tap of partial sums as it was before them: what they are off by is part of the reduction.
     before_partials: HashMap<(Option<String>, String), Option<f64>>,
     layers: Layers,
@@ -101,7 +104,14 @@ impl Walk {
     fn decide(&mut self, found: Measurement, options: Options<'_>) -> (Row, Option<usize>, Option<f64>) {
         let Measurement { mut row, variants, floor, partials, ruling, .. } = found;
         let float = variants.first().and_then(|variant| variant.measured.statistics.float);
-        let inherited = floor.or_else(|| self.inherited(&row, partials, float));
+        let inherited = match options.stored {
+            true => Some(0.0),
+            false => floor.or_else(|| self.inherited(&row, partials, float)),
+        };
+        if let Some(float) = float.filter(|float| float.precision >= BF16.precision) {
+            let before = self.roundoff.entry(row.group.clone()).or_insert(0.0);
+            *before = before.max(float.roundoff());
+        }
         let severity = |d: &Decision| (d.verdict, d.test.as_ref().map_or(0.0, |t| t.severity));
         let mut worst: Option<(usize, Decision)> = None;
         let mut ranks = Vec::new();
@@ -111,11 +121,11 @@ impl Walk {
         let mut follows = false;
         for (i, variant) in variants.iter().enumerate() {
             let mut decision = variant.decide(inherited, options.fail_on_nan);
-            if let Some(float) = variant.measured.statistics.float
+            if let (Some(float), false) = (variant.measured.statistics.float, options.stored)
                 && decision.verdict < Verdict::Different
             {
                 let before = self.noise.entry(row.group.clone()).or_insert(0.0);
-                *before = before.max(decision.noise);
+                *before = before.max(variant.measured.inheritable(&decision));
                 // One of several replicas stands for the layer.
                 let grown = (i == 0).then(|| self.layers.growth(&row, decision.noise, float)).flatten();
                 if let (Some(severity), Verdict::Rounding, None) = (grown, decision.verdict, floor) {
@@ -178,7 +188,10 @@ impl Walk {
             self.before_partials.insert((row.group.clone(), row.tap.clone()), now);
         }
         let before = partials.and_then(|tap| *self.before_partials.get(&(row.group.clone(), tap))?);
-        before.filter(|before| float.is_some_and(|float| is_nothing(*before, float))).or(now)
+        let noise = before.filter(|before| float.is_some_and(|float| is_nothing(*before, float))).or(now)?;
+        let coarsest = self.roundoff.get(&row.group).copied().unwrap_or(0.0);
+        let is_wider = float.is_some_and(|float| float.roundoff() < coarsest);
+        Some(if is_wider { noise.max(coarsest / 2.0) } else { noise })
     }
 }
 

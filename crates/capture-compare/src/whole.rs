@@ -157,6 +157,26 @@ impl Whole<'_> {
         });
     }
 
+    /// Adds to `out` the integers from `from` on, as many as it holds, without rounding. Only for parts that
+    /// [have integers](Part::has_integers).
+    pub(crate) fn add_integers(&self, from: u64, out: &mut [i128]) {
+        self.add_integers_of(&self.root, from, out);
+    }
+
+    fn add_integers_of(&self, node: &Node, from: u64, out: &mut [i128]) {
+        let mut at = 0;
+        walk(node, from, from + out.len() as u64, &mut |leaf, from, to| {
+            let next = at + (to - from) as usize;
+            let out = &mut out[at..next];
+            match leaf {
+                Node::Part(part) => self.parts[*part].add_integers(from, out),
+                Node::Sum(terms) => terms.iter().for_each(|term| self.add_integers_of(term, from, out)),
+                Node::Join(_) | Node::Same { .. } | Node::Rows(_) => unreachable!("walk resolves these"),
+            }
+            at = next;
+        });
+    }
+
     /// For each number what its error may be as large as beside its own size: the sum of the magnitudes it was added up
     /// from, over ranks, and the smallest step of quantised codes. Zero where there is neither.
     pub fn read_magnitudes(&self, from: u64, out: &mut [f64]) {

@@ -227,7 +227,8 @@ fn a_placement_that_is_not_what_is_there_is_replaced() {
     let both = [0, 1].map(|rank| f16(rank, &[4, 8], &numbers).placed("S(0)"));
     let text = "every rank holds the whole: R would fit";
     check_suggested(&whole, &record("tp=2", &both), Kind::Placement, text, "R");
-    let padded = [f16(0, &[4, 8], &numbers), f16(1, &[4, 8], &[f32::NAN; 32])].map(|t| t.placed("S(0)"));
+    let tail: Vec<f32> = numbers[24..].iter().copied().chain([f32::NAN; 16]).collect();
+    let padded = [f16(0, &[3, 8], &numbers[..24]), f16(1, &[3, 8], &tail)].map(|t| t.placed("S(0)"));
     let text = "what is past 4 in dim 0 is padding: S(0, size=4) would fit";
     check_suggested(&whole, &record("tp=2", &padded), Kind::Placement, text, "S(0, size=4)");
     // KV heads: two slices on four ranks.

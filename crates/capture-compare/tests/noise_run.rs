@@ -50,3 +50,39 @@ fn what_a_noise_run_is_off_by_is_allowed_and_no_more() {
     // A noise run without noise allows what one rounding makes.
     assert_eq!(row(&noisy(4, 0.005), Some(&noisy(0, 0.0))).verdict, Some(Verdict::Different));
 }
+
+/// Another tensor altogether, or one that is wrong by itself, says nothing of rounding.
+#[test]
+fn a_noise_run_that_is_no_run_of_the_reference_is_not_used() {
+    let off = noisy(1, 0.005);
+    let unused = |noise: &[f32]| {
+        let row = row(&off, Some(noise));
+        assert_eq!(row.verdict, Some(Verdict::Suspect), "{row:#?}");
+        let text = &row.diagnoses[0].text;
+        assert!(text.starts_with("noise run not used: it "), "{text}");
+        text.clone()
+    };
+    let mut nan = noisy(2, 0.005);
+    nan[5] = f32::NAN;
+    assert!(unused(&nan).contains("has NaN or infinity"));
+    let mut wrong = noisy(2, 0.005);
+    wrong[640..704].iter_mut().for_each(|x| *x *= -1.0);
+    assert!(unused(&wrong).contains("as rounding does not ("));
+    let doubled: Vec<f32> = noisy(2, 0.005).iter().map(|x| 2.0 * x).collect();
+    assert!(unused(&doubled).contains("from the reference by "));
+}
+
+/// However much noise there is said to be, a tensor that is off by half of itself is another one.
+#[test]
+fn what_a_noise_run_may_allow_is_bounded() {
+    let random =
+        |seed| noisy(seed, 0.0).iter().zip(noisy(seed, 1.0)).map(|(x, y)| y - x).collect::<Vec<f32>>();
+    let run = |numbers: &[f32]| record("tp=1", &[Tensor::f32(0, "out", &SHAPE, numbers)]);
+    let (a, noise) = (run(&random(1)), run(&random(2)));
+    let negated: Vec<f32> = random(1).iter().map(|x| -x).collect();
+    for candidate in [negated, random(3)] {
+        let options = Options { noise: Some(&noise.run), ..Options::default() };
+        let row = compare(&a.run, &run(&candidate).run, &Layouts::default(), options).rows.remove(0);
+        assert_eq!(row.verdict, Some(Verdict::Different), "{row:#?}");
+    }
+}

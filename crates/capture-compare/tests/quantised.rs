@@ -360,3 +360,77 @@ fn padding_rows_are_left_out_first() {
     let expected = "candidate: transforms: expected whole tensors, found their first rows only (head=N)";
     misfit(&[of(3, false)], 1, &[headed], text, "h", expected);
 }
+
+/// Steps of codes and scales that rounding does not make, and what comes after them.
+mod faults {
+    use super::*;
+
+    const NVFP4: &str =
+        "[[tap]]\nmatch=\"w\"\nplacement=\"R\"\ntransforms=[\"dequant(nvfp4, scale=s, global=g)\"]\n";
+
+    fn random(seed: u64, n: usize) -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u8
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    fn nvfp4(global: f32) -> [Tensor; 3] {
+        [
+            Tensor::new(0, "w", Dtype::U8, &[64, 64], random(1, 64 * 64)),
+            Tensor::new(
+                0,
+                "s",
+                Dtype::F8_E4M3,
+                &[64, 8],
+                random(2, 512).iter().map(|x| 40 + x % 32).collect(),
+            ),
+            Tensor::f32(0, "g", &[1], &[global]),
+        ]
+    }
+
+    /// Of a global scale all codes are kept: no noise moves that alone, nor does the weight pass any on.
+    #[test]
+    fn a_global_scale_that_moves_no_code_is_wrong() {
+        for factor in [1.003, 1.01, 2.0] {
+            let report = report(&nvfp4(0.01), 1, &nvfp4(0.01 * factor), NVFP4);
+            assert_eq!(row(&report, "w").verdict, Some(Verdict::Different), "{factor}");
+            assert_eq!(row(&report, "s").verdict, Some(Verdict::Identical));
+            assert_eq!(row(&report, "g").verdict, Some(Verdict::Different), "{factor}");
+        }
+    }
+
+    #[test]
+    fn a_code_of_four_bits_moves_by_a_step() {
+        const INT4: &str =
+            "[[tap]]\nmatch=\"q\"\ntransforms=[\"dequant(int4-group, scale=s, group=32, order=gptq)\"]\n";
+        let tensors = |flipped: u8| {
+            let mut codes = random(3, 8 * 16 * 4);
+            codes[70] = (codes[70] & 0xf0) | 4;
+            codes[70] ^= flipped;
+            let scale: Vec<f32> = (0..32).map(|i| 0.5 + (i % 7) as f32 / 8.0).collect();
+            [Tensor::new(0, "q", Dtype::I32, &[8, 16], codes), Tensor::f32(0, "s", &[2, 16], &scale)]
+        };
+        let verdict = |flipped| row(&report(&tensors(0), 1, &tensors(flipped), INT4), "q").verdict;
+        assert_eq!(verdict(0), Some(Verdict::Identical));
+        assert_eq!(verdict(1), Some(Verdict::Rounding));
+        assert_eq!(verdict(8), Some(Verdict::Different));
+    }
+
+    #[test]
+    fn powers_of_two_move_one_by_one() {
+        let tensors = |moved: &dyn Fn(usize) -> u8| {
+            let scales =
+                random(4, 64 * 64).iter().enumerate().map(|(i, x)| 110 + x % 16 + moved(i)).collect();
+            let same = Tensor::f32(0, "a", &[2], &[1.0, 2.0]);
+            [same, Tensor::new(0, "e", Dtype::F8_E8M0, &[64, 64], scales)]
+        };
+        let verdict =
+            |moved: &dyn Fn(usize) -> u8| row(&report(&tensors(&|_| 0), 1, &tensors(moved), ""), "e").verdict;
+        assert_eq!(verdict(&|_| 1), Some(Verdict::Different));
+        assert_eq!(verdict(&|i| u8::from(i / 64 == 5)), Some(Verdict::Different));
+        assert_eq!(verdict(&|i| u8::from(i % 23 == 0)), Some(Verdict::Rounding));
+    }
+}

@@ -1,6 +1,6 @@
 //! The configuration: the `TPCAPTURE` variables, read once when the process starts.
 
-pub(crate) mod quantity;
+pub mod quantity;
 mod value;
 
 pub use value::{MinFree, OnFull, Switch};

@@ -103,6 +103,15 @@ pub fn descriptor() -> Option<RawFd> {
     Some(DESCRIPTOR.load(Relaxed)).filter(|fd| *fd >= 0)
 }
 
+/// Closes the descriptor, so that no command finds this process: for one that is itself a command.
+pub fn hide() {
+    let fd = DESCRIPTOR.swap(-1, Relaxed);
+    if fd >= 0 {
+        // SAFETY: `map` opened it, nobody else closes it; the mapping stays.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+}
+
 /// In a child of fork: a page of its own, with the switch and the steps as they were and no request, or, where that is
 /// refused, private memory and the switch off; false then.
 pub(crate) fn renew_in_child() -> bool {

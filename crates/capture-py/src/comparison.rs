@@ -1,7 +1,7 @@
 //! Comparing runs.
 
 use crate::ray::Ray;
-use capture_cli::{Compared, Comparison, Error, Reading};
+use capture_cli::{Compared, Comparison, Error, Reading, some_steps};
 use capture_compare::{LayoutsError, Options};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -54,7 +54,7 @@ impl Asked {
         let Self { run, run_b, checkpoint, layouts, only_common, noise, pair, .. } = self;
         let Self { fail_on_nan, allow_suspect, tap, step, engine, mmap, .. } = self;
         let parse = |text: String| {
-            let step = text.parse();
+            let step = some_steps(&text);
             step.map_err(|error| PyValueError::new_err(format!("step={text:?}: {error}")))
         };
         let pair = pair.parse().map_err(|error: String| PyValueError::new_err(format!("pair: {error}")))?;
@@ -102,9 +102,10 @@ fn text(compared: &Compared) -> String {
 fn exception(error: &Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::NotFound(_) | Error::NoAlignment | Error::Layouts(LayoutsError::Line { .. }) => {
-            PyValueError::new_err(text)
-        }
+        Error::NotFound(_)
+        | Error::NoAlignment
+        | Error::NoiseOfItself { .. }
+        | Error::Layouts(LayoutsError::Line { .. }) => PyValueError::new_err(text),
         _ => PyOSError::new_err(text),
     }
 }

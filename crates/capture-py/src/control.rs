@@ -136,5 +136,6 @@ pub(crate) fn status(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Runs the command `tpcapture` with these arguments, the first of which is its name; its exit status.
 #[pyfunction]
 pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    capture_core::page::hide();
     py.detach(|| capture_cli::main(arguments, Some(&Ray::default())))
 }

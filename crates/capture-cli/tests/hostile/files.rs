@@ -23,15 +23,21 @@ const DTYPES: [(&str, u64); 14] = [
 ];
 
 /// One tensor: its record's object, its dtype, shape and bytes.
-struct Tensor {
-    record: Map<String, Value>,
+#[derive(Clone)]
+pub(crate) struct Tensor {
+    record: Value,
     dtype: &'static str,
     shape: Vec<u64>,
     bytes: Vec<u8>,
 }
 
-/// A run of a few ranks, each with one segment, sealed or partial, and perhaps a manifest.
-pub(crate) fn run(choices: &mut Choices<'_>, dir: &Path) {
+/// What ranks and runs have in common.
+pub(crate) fn tensors(choices: &mut Choices<'_>) -> Vec<Tensor> {
+    (0..choices.below(5)).map(|seq| tensor(choices, seq)).collect()
+}
+
+/// A run of a few ranks, each with most of these tensors in one segment, sealed or partial, and perhaps a manifest.
+pub(crate) fn run(choices: &mut Choices<'_>, dir: &Path, tensors: &[Tensor]) {
     let world = 1 + choices.below(3);
     let mesh = *choices.of(&["tp", "ep", "dp"]);
     for rank in 0..world {
@@ -42,7 +48,8 @@ pub(crate) fn run(choices: &mut Choices<'_>, dir: &Path) {
             "mesh": mesh.to_string(), "process": id, "segment": "0",
         });
         spoil(choices, &mut tags, 3);
-        let tensors: Vec<Tensor> = (0..choices.below(5)).map(|seq| tensor(choices, seq)).collect();
+        let tensors: Vec<Tensor> =
+            (0..).zip(tensors).map(|(seq, like)| similar(choices, seq, like)).collect();
         let base = format!("rank{rank}.pid{id}.000000");
         if choices.is(30) {
             partial(choices, dir, &base, &tags, tensors);
@@ -54,7 +61,9 @@ pub(crate) fn run(choices: &mut Choices<'_>, dir: &Path) {
                 "tpcapture": "1", "run": "r", "rank": rank, "world": world, "mesh": mesh, "identity_from": "RANK",
                 "process": {"id": id, "pid": 1, "host": "h", "program": "p"}, "versions": {}, "config": {},
                 "started_ns": choices.number(), "ended_ns": null, "state": "capturing", "end_reason": null,
-                "counters": {"records": 1, "bytes": choices.number(), "segments": 1, "lost": choices.number(), "refused": 0}, "losses": [], "rules": [], "last_error": null,
+                "counters":
+                    {"records": 1, "bytes": choices.number(), "segments": 1, "lost": choices.number(), "refused": 0},
+                "losses": [], "rules": [], "last_error": null,
             });
             spoil(choices, &mut manifest, 30);
             fs::write(dir.join(format!("rank{rank}.pid{id}.json")), manifest.to_string()).unwrap();
@@ -63,22 +72,34 @@ pub(crate) fn run(choices: &mut Choices<'_>, dir: &Path) {
 }
 
 /// Safetensors files that nobody of us wrote, and perhaps their index.
-pub(crate) fn checkpoint(choices: &mut Choices<'_>, dir: &Path) {
+pub(crate) fn checkpoint(choices: &mut Choices<'_>, dir: &Path, tensors: &[Tensor]) {
     for i in 0..1 + choices.below(2) {
-        let (tensors, mut data) = ((0..choices.below(4)).map(|seq| tensor(choices, seq)), Vec::new());
-        let mut header = Map::new();
-        for (tensor, name) in tensors.collect::<Vec<_>>().into_iter().zip(["a", "b", "c", "d"]) {
-            header.insert(name.to_owned(), placed(&tensor, &mut data));
+        let (mut header, mut data) = (Map::new(), Vec::new());
+        for (seq, like) in (0..).zip(tensors) {
+            let tensor = similar(choices, seq, like);
+            header.insert(tap(&tensor).to_owned(), placed(&tensor, &mut data));
         }
         let mut header = Value::Object(header);
         spoil(choices, &mut header, 20);
         write(choices, &dir.join(format!("m{i}.safetensors")), &header.to_string(), &data);
     }
     if choices.is(20) {
-        let mut index = json!({"weight_map": {"a": "m0.safetensors", "b": choices.of(&["m1.safetensors", "../x", "", "."])}});
+        let b = *choices.of(&["m1.safetensors", "../x", "", "."]);
+        let mut index = json!({"weight_map": {"a": "m0.safetensors", "b": b}});
         spoil(choices, &mut index, 30);
         fs::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
     }
+}
+
+/// Mostly the same tensor, of other numbers now and then, or another one.
+fn similar(choices: &mut Choices<'_>, seq: u64, like: &Tensor) -> Tensor {
+    let mut tensor = if choices.is(5) { tensor(choices, seq) } else { like.clone() };
+    if choices.is(20) && !tensor.bytes.is_empty() {
+        let at = choices.below(tensor.bytes.len() as u64) as usize;
+        tensor.bytes[at] = choices.byte();
+    }
+    spoil(choices, &mut tensor.record, 3);
+    tensor
 }
 
 fn tensor(choices: &mut Choices<'_>, seq: u64) -> Tensor {
@@ -96,24 +117,27 @@ fn tensor(choices: &mut Choices<'_>, seq: u64) -> Tensor {
     let fill = choices.byte();
     let bytes = (0..n_bits.unwrap_or(0) / 8).map(|i| fill.wrapping_mul(1 + (i % 7) as u8)).collect();
     let mut record = json!({
-        "tap": *choices.of(&["a", "b", "c", "d", "", "é%#\n"]), "step": choices.below(2), "abs_step": choices.number(),
+        "tap": *choices.of(&["a", "b", "c", "d", "", "é%#\n"]), "step": seq / 3, "abs_step": choices.number(),
         "call": choices.below(2), "seq": seq, "time_ns": choices.number(), "strides": [], "device": "cpu", "crc32": fill,
     });
     if choices.is(60) {
         record["placement"] = texts::placement(choices).into();
     }
     if choices.is(15) {
-        record["rows"] = choices.number().into();
+        record["rows"] = choices.number().min(shape.first().copied().unwrap_or(9)).into();
     }
     if choices.is(10) {
-        record["full_rows"] = choices.number().into();
+        record["full_rows"] = choices.number().max(shape.first().copied().unwrap_or(0)).into();
     }
     if choices.is(10) {
         record["encoding"] = (*choices.of(&["complex128", "x"])).into();
     }
     spoil(choices, &mut record, 5);
-    let Value::Object(record) = record else { return Tensor { record: Map::new(), dtype, shape, bytes } };
     Tensor { record, dtype, shape, bytes }
+}
+
+fn tap(tensor: &Tensor) -> &str {
+    tensor.record.get("tap").and_then(Value::as_str).unwrap_or("")
 }
 
 /// The header's entry of a tensor, whose bytes go to the data.
@@ -127,10 +151,9 @@ fn sealed(choices: &mut Choices<'_>, dir: &Path, base: &str, mut tags: Value, te
     let (mut data, mut header) = (Vec::new(), Map::new());
     for tensor in tensors {
         let number = |key: &str| tensor.record.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let tap = tensor.record.get("tap").and_then(Value::as_str).unwrap_or("");
-        header.insert(tensor_key(tap, number("step"), number("call")), placed(tensor, &mut data));
+        header.insert(tensor_key(tap(tensor), number("step"), number("call")), placed(tensor, &mut data));
     }
-    let mut records: Value = tensors.iter().map(|tensor| Value::Object(tensor.record.clone())).collect();
+    let mut records: Value = tensors.iter().map(|tensor| tensor.record.clone()).collect();
     spoil(choices, &mut records, 5);
     if let Value::Object(tags) = &mut tags {
         tags.insert("records".into(), records.to_string().into());
@@ -148,11 +171,13 @@ fn partial(choices: &mut Choices<'_>, dir: &Path, base: &str, tags: &Value, tens
     }
     let (mut text, mut data) = (journal::encode(&opening), vec![0; 16]);
     for tensor in tensors {
-        let mut line = Value::Object(tensor.record);
-        line["dtype"] = tensor.dtype.into();
-        line["shape"] = tensor.shape.into();
-        line["offset"] = (data.len() - 16).into();
-        line["length"] = tensor.bytes.len().into();
+        let mut line = tensor.record;
+        if let Value::Object(line) = &mut line {
+            line.insert("dtype".into(), tensor.dtype.into());
+            line.insert("shape".into(), tensor.shape.into());
+            line.insert("offset".into(), (data.len() - 16).into());
+            line.insert("length".into(), tensor.bytes.len().into());
+        }
         spoil(choices, &mut line, 5);
         text += &journal::encode(&line);
         data.extend(tensor.bytes);

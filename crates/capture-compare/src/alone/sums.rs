@@ -47,7 +47,8 @@ impl<'s, 'r> Sums<'s, 'r> {
         if replicas.any(|replica| replica.shape != sum.shape) {
             return None;
         }
-        let hold = |class: &'s Vec<Whole<'r>>| (class.as_slice(), running(&[&terms], sum, &class[0], float));
+        let hold =
+            |class: &'s Vec<Whole<'r>>| (class.as_slice(), running(&[&terms], sum, &class[0], float, None));
         let found = classes.iter().map(hold).collect();
         let sums = Self { tap, sum, terms, found, is_near: false };
         if sums.found.iter().any(|(class, found)| sums.is_reduced(class, found)) {

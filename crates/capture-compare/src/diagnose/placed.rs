@@ -80,7 +80,7 @@ impl<'o, 'r> Placing<'o, 'r> {
         let shares = (2..ranks).filter(|k| ranks.is_multiple_of(*k));
         let groups = shares.flat_map(|k| (0..dims).map(move |axis| shard(axis, Cut::Groups(k))));
         let all = [Sharding::Replicate].into_iter().chain(slices).chain([Sharding::Partial]).chain(groups);
-        for sharding in all.chain(self.padded(at)) {
+        for sharding in all.chain(self.padded()) {
             let placements = self.with(at, sharding.clone());
             if placements == self.used || !self.open(&placements).is_some_and(|opened| self.passes(&opened)) {
                 continue;
@@ -115,9 +115,8 @@ impl<'o, 'r> Placing<'o, 'r> {
         entries.min().unwrap_or(0)
     }
 
-    /// Slices that add up to more than the other side has, along one dim. Where nobody took them for slices, to less than
-    /// twice that: of replicas one would be the whole and the others padding.
-    fn padded(&self, at: usize) -> Vec<Sharding> {
+    /// Slices that add up to more than the other side has, along one dim.
+    fn padded(&self) -> Vec<Sharding> {
         let shapes = [0, 1].map(|side| {
             let index = self.opening.indices[side];
             let entries = self.groups[side].entries.iter();
@@ -128,11 +127,11 @@ impl<'o, 'r> Placing<'o, 'r> {
             [several, one] if one.len() == 1 => (&one[0], several),
             _ => return Vec::new(),
         };
-        let are_slices = matches!(self.used.0[at].sharding, Sharding::Shard { .. });
+        // What leaves a rank no part of its own is no padding: that rank is wrong and would no longer be looked at.
         let fits = |axis: &usize| {
-            let sum = several.iter().filter_map(|s| s.get(*axis)).fold(0u64, |n, d| n.saturating_add(*d));
-            let most = if are_slices { u64::MAX } else { whole[*axis].saturating_mul(2) };
-            sum > whole[*axis] && sum < most
+            let slices = || several.iter().filter_map(|s| s.get(*axis)).filter(|n| **n > 0);
+            let padding = slices().fold(0u64, |n, d| n.saturating_add(*d)).saturating_sub(whole[*axis]);
+            padding > 0 && slices().all(|slice| padding < *slice)
         };
         let sized =
             |axis: usize| Sharding::Shard { axis: axis as i32, cut: Cut::Plain, size: Some(whole[axis]) };

@@ -25,7 +25,7 @@ pub(crate) fn scaled(case: &Case<'_, '_>, whose: &str) -> Option<Diagnosis> {
     };
     let text = match factor {
         0.0 => format!("{whose} holds zeros only"),
-        _ => format!("{whose} = {} × reference", number(factor)),
+        _ => format!("{whose} = {} × reference", beside_one(factor)),
     };
     case.is_sum_of(&[&scaled]).then(|| Diagnosis::new(Kind::Scaled, text).fitted([factor]))
 }
@@ -137,6 +137,16 @@ fn pieces(whole: &Whole<'_>, from: u64, len: usize, mut visit: impl FnMut(usize,
         }
         at = next;
     });
+}
+
+/// A factor with as many decimals as tell it from 1.
+fn beside_one(factor: f64) -> String {
+    let distance = (factor.abs() - 1.0).abs();
+    if !(f64::EPSILON..5e-5).contains(&distance) {
+        return number(factor);
+    }
+    let digits = 1.0 - distance.log10().floor();
+    format!("{factor:.*}", digits as usize)
 }
 
 /// A factor as one reads it: two decimals, four where it is next to 1.

@@ -132,7 +132,7 @@ fn every_example_of_the_page_is_a_layouts_file() {
     let page = include_str!("../../../../docs/layouts.md");
     let examples: Vec<&str> =
         page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 16);
+    assert_eq!(examples.len(), 17);
     for example in examples {
         let layouts = Layouts::parse(example).unwrap();
         let tables = layouts.taps.len() + layouts.renames.len() + layouts.joins.len() + layouts.align.len();

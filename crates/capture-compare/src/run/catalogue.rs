@@ -122,6 +122,12 @@ impl Catalogue {
         Some(Self { path, processes, entries, errors, files })
     }
 
+    /// The run directory, on the first machine that has it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// One checkpoint of what several machines have of it, with its tensors in one order: each machine counted its own.
     #[must_use]
     pub fn merged_checkpoint(all: Vec<Self>) -> Option<Self> {

@@ -10,7 +10,7 @@ use capture_core::{Identity, Mesh, Record, header};
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     io::{self, Read},
     path::{Component, Path, PathBuf},
@@ -26,6 +26,14 @@ const INDEX: &str = "model.safetensors.index.json";
 struct Index {
     /// Files by tensor.
     weight_map: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    #[serde(rename = "__metadata__")]
+    metadata: Option<HashMap<String, String>>,
+    #[serde(flatten)]
+    tensors: BTreeMap<String, TensorInfo>,
 }
 
 impl Run {
@@ -173,7 +181,11 @@ fn read(path: &Path, access: Access) -> Result<(Source, u64, Tensors), String> {
     let mut json = Vec::new();
     (&file).take(length).read_to_end(&mut json).map_err(text)?;
     let json = std::str::from_utf8(&json).map_err(|e| e.to_string())?;
-    let metadata: Metadata = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    let Header { metadata, tensors } = serde_json::from_str(json).map_err(|e| e.to_string())?;
+    let mut tensors: Vec<(String, TensorInfo)> = tensors.into_iter().collect();
+    // Of several that are wrong the same is named each time.
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    let metadata = Metadata::new(metadata, tensors).map_err(|e| e.to_string())?;
     let data_start = 8 + length;
     let (expected, found) = (metadata.data_len() as u64, file_length - data_start);
     if expected != found {

@@ -96,7 +96,8 @@ impl Statistics {
         let z = middle.abs() / spread.max(u / 50.0) * (n / effect).sqrt();
         let noise = self.lambda * u;
         let relative = self.rel.min(8.0 * noise).max(2.0 * noise);
-        let least = if self.slopes.len() >= 8 { u / 8.0 } else { u / 2.0 };
+        let all = if u > 2f64.powi(-8) { u / 4.0 } else { u / 8.0 };
+        let least = if self.slopes.len() >= 8 { all } else { u / 2.0 };
         let floor = least.max(4.0 * relative * relative).max((self.lambda - 0.5) * u);
         (middle.abs() / floor).min(z / 8.0)
     }
@@ -113,7 +114,11 @@ impl Statistics {
             if rows >= 8 { median(self.rows.iter().map(|l| l.rms)).unwrap_or(0.0) } else { self.lambda };
         let level = rms * self.roundoff;
         match inherited {
-            Some(e) => level / direct.max(if rows >= 4 { 4.0 * e } else { 6.0 * e }),
+            Some(e) => {
+                let most = direct.max(if rows >= 4 { 4.0 * e } else { 6.0 * e });
+                let is_coarse = self.roundoff > 2f64.powi(-8);
+                if is_coarse { level / most } else { lenient(level / direct).min(level / most) }
+            }
             None if level > direct.max(0.04) => level / direct.max(0.04),
             None if level > direct => 0.81,
             None => 0.7 * level / direct,
@@ -125,7 +130,18 @@ impl Statistics {
         if inherited.is_none_or(|e| e > 0.1 * self.roundoff) {
             return 0.0;
         }
-        self.rows.iter().map(evidence).fold(0.0, f64::max) / self.direct()
+        lenient(self.rows.iter().map(evidence).fold(0.0, f64::max) / self.direct())
+    }
+}
+
+/// What says by size alone that it is no rounding says SUSPECT up to twice its limit.
+fn lenient(x: f64) -> f64 {
+    if x <= 1.0 {
+        0.8 * x
+    } else if x <= 2.0 {
+        0.6 + 0.2 * x
+    } else {
+        x / 2.0
     }
 }
 

@@ -63,22 +63,23 @@ impl Statistics {
     pub(crate) fn of(places: &[Place], width: usize, float: Float, chunk: usize) -> Option<Self> {
         let (u, eta) = (float.roundoff(), float.underflow());
         let finite = |p: &Place| p.0.is_finite() && p.1.is_finite();
+        // What is zero on both sides has no size to be measured by, and no error.
+        let there = |p: &Place| finite(p) && *p != (0.0, 0.0);
         let mut seen = HashSet::new();
         let mut table: Vec<Vec<Place>> = places.chunks(width).map(<[Place]>::to_vec).collect();
         table.retain(|row| {
             seen.insert(row.iter().map(|p| (p.0.to_bits(), p.1.to_bits())).collect::<Vec<_>>())
         });
-        table.retain(|row| row.iter().any(|p| finite(p) && *p != (0.0, 0.0)));
+        table.retain(|row| row.iter().any(there));
         if table.iter().flatten().filter(|p| finite(p)).all(|p| p.0 == p.1) {
             return None;
         }
         let rows = table.len();
-        let row_count: Vec<usize> =
-            table.iter().map(|row| row.iter().filter(|p| finite(p)).count()).collect();
+        let row_count: Vec<usize> = table.iter().map(|row| row.iter().filter(|p| there(p)).count()).collect();
         let column_count: Vec<usize> =
-            (0..width).map(|j| table.iter().filter(|row| finite(&row[j])).count()).collect();
+            (0..width).map(|j| table.iter().filter(|row| there(&row[j])).count()).collect();
         let n: usize = row_count.iter().sum();
-        let is_finite: Vec<Vec<bool>> = table.iter().map(|row| row.iter().map(finite).collect()).collect();
+        let is_there: Vec<Vec<bool>> = table.iter().map(|row| row.iter().map(there).collect()).collect();
         // Places that are not finite are zero from here on.
         table.iter_mut().flatten().filter(|p| !finite(p)).for_each(|p| *p = (0.0, 0.0));
 
@@ -86,15 +87,18 @@ impl Statistics {
         let mean: Vec<f64> =
             table.iter().zip(&row_count).map(|(row, n)| sum(row, |p| p.0.abs()) / *n as f64).collect();
         let typical = median(mean.iter().copied().filter(|a| *a > 0.0)).unwrap_or(1.0);
-        let a: Vec<f64> = mean.iter().map(|a| a.max(typical / 64.0)).collect();
+        let a: Vec<f64> = mean.iter().map(|a| a.max(typical / 4.0)).collect();
         let share = |i: usize, j: usize| if mean[i] > 0.0 { table[i][j].0.abs() / mean[i] } else { 0.0 };
         let column: Vec<f64> = (0..width)
             .map(|j| (0..rows).map(|i| share(i, j)).sum::<f64>() / column_count[j].max(1) as f64)
             .collect();
         let typical = median(column.iter().copied().filter(|c| *c > 0.0)).unwrap_or(1.0);
         let active = rows as f64;
-        let c: Vec<f64> =
-            column.iter().map(|c| ((c / typical * active + 4.0) / (active + 4.0)).max(0.25)).collect();
+        let c: Vec<f64> = column
+            .iter()
+            .zip(&column_count)
+            .map(|(c, n)| ((c / typical * *n as f64 + 4.0) / (*n as f64 + 4.0)).max(0.25))
+            .collect();
 
         // Errors in rounding units.
         let of = |f: &dyn Fn(usize, usize, Place) -> f64| -> Vec<Vec<f64>> {
@@ -117,6 +121,11 @@ impl Statistics {
         };
         let (row_lines, column_lines) = (by_row(&q), by_column(&q));
 
+        // Of pieces of rows that hold anything.
+        let lines_of = |q: &[Vec<f64>], length: usize| -> Vec<Line> {
+            let counts = is_there.iter().flat_map(|row| row.chunks_exact(length)).map(count);
+            q.iter().zip(counts).filter(|(_, n)| *n > 0).map(|(q, n)| Line::of(q, n)).collect()
+        };
         // Pieces of rows stand for rows where there are few.
         let length = (width / 16).max(8);
         let slope = |q: &[f64], s: &[f64]| {
@@ -129,7 +138,7 @@ impl Statistics {
             };
             let (q, s) = (cut(&q), cut(&s));
             let slopes = q.iter().zip(&s).filter_map(|(q, s)| slope(q, s)).collect();
-            (slopes, q.iter().map(|q| Line::of(q, length).rms).collect::<Vec<f64>>())
+            (slopes, lines_of(&q, length).iter().map(|l| l.rms).collect::<Vec<f64>>())
         });
 
         // The tensor's own noise.
@@ -143,23 +152,24 @@ impl Statistics {
         let (tau, near_tau) = (lambda.max(0.5), near_lambda.max(0.5));
 
         let blocks = if width / 128 >= 2 {
-            q.iter().flat_map(|row| row.chunks_exact(128)).map(|q| Line::of(q, 128)).collect()
+            let blocks = q.iter().flat_map(|row| row.chunks_exact(128)).map(<[f64]>::to_vec);
+            lines_of(&blocks.collect::<Vec<_>>(), 128)
         } else {
             Vec::new()
         };
         let mut groups = Vec::new();
         for p in [8usize, 16, 32, 64] {
             if width.is_multiple_of(p) && width / p >= 4 {
-                let group = |of: &dyn Fn(usize) -> bool, count: usize| {
+                let group = |of: &dyn Fn(usize) -> bool| {
                     let lines: Vec<Line> = (0..width)
-                        .filter(|j| of(*j))
+                        .filter(|j| of(*j) && column_count[*j] > 0)
                         .map(|j| Line::of(&in_column(&q, j), column_count[j]))
                         .collect();
-                    let rms = (sum(&lines, |l| l.rms * l.rms) / count as f64).sqrt();
+                    let rms = (sum(&lines, |l| l.rms * l.rms) / lines.len().max(1) as f64).sqrt();
                     Line { rms, n_effective: sum(&lines, |l| l.n_effective) }
                 };
-                groups.push((0..p).map(|residue| group(&|j| j % p == residue, width / p)).collect());
-                groups.push((0..width / p).map(|run| group(&|j| j / p == run, p)).collect());
+                groups.push((0..p).map(|residue| group(&|j| j % p == residue)).collect());
+                groups.push((0..width / p).map(|run| group(&|j| j / p == run)).collect());
             }
         }
 
@@ -185,7 +195,7 @@ impl Statistics {
         let sample_rows: Vec<Line> = sample.iter().map(|i| row_lines[*i]).collect();
         let sample_columns = (0..width).filter_map(|j| {
             let errors: Vec<f64> = sample.iter().map(|i| q[*i][j]).collect();
-            let count = sample.iter().filter(|i| is_finite[**i][j]).count();
+            let count = sample.iter().filter(|i| is_there[**i][j]).count();
             (count > 0).then(|| Line::of(&errors, count))
         });
         let sample_tau = match &pieces {
@@ -203,7 +213,7 @@ impl Statistics {
             columns: column_lines,
             blocks,
             groups,
-            slopes: q.iter().zip(&s).filter_map(|(q, s)| slope(q, s)).collect(),
+            slopes: (0..rows).filter(|i| mean[*i] >= a[*i]).filter_map(|i| slope(&q[i], &s[i])).collect(),
             pieces,
             lambda,
             near_lambda,
@@ -221,6 +231,10 @@ impl Statistics {
     pub(crate) fn tau(&self) -> f64 {
         self.lambda.max(0.5)
     }
+}
+
+fn count(there: &[bool]) -> usize {
+    there.iter().filter(|t| **t).count()
 }
 
 fn sum<T>(values: &[T], of: impl Fn(&T) -> f64) -> f64 {

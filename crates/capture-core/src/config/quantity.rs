@@ -26,14 +26,16 @@ const TIME_UNITS: [(&str, u64); 6] = [
 
 /// A number of bytes: a plain number, or one with a unit, of ten in KB, MB, GB, TB and of two in KiB, MiB, GiB, TiB,
 /// in any case. `None` where it is no size or does not fit 64 bits.
-pub(crate) fn parse_size(text: &str) -> Option<u64> {
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let factor = if unit.is_empty() { 1 } else { unit_of(&SIZE_UNITS, unit)? };
     scaled(number, factor)
 }
 
 /// A span of time, whose unit must be written: `10s`, `500ms`, `2m`, `1h`.
-pub(crate) fn parse_time(text: &str) -> Option<Duration> {
+#[must_use]
+pub fn parse_time(text: &str) -> Option<Duration> {
     let (number, unit) = split(text)?;
     scaled(number, unit_of(&TIME_UNITS, unit)?).map(Duration::from_nanos)
 }

@@ -12,8 +12,8 @@ const DRAINED: Duration = Duration::from_millis(5);
 
 /// When this returns, what the caller had written to the pages is seen by every thread of their processes from its next
 /// load on, and what those had stored before is seen by the caller.
-pub fn barrier(pages: &[Other]) {
-    let expedited = pages.iter().all(Other::is_expedited) && membarrier(CMD_GLOBAL_EXPEDITED);
+pub fn barrier<'a>(pages: impl IntoIterator<Item = &'a Other>) {
+    let expedited = pages.into_iter().all(Other::is_expedited) && membarrier(CMD_GLOBAL_EXPEDITED);
     if !expedited && !membarrier(CMD_GLOBAL) {
         std::thread::sleep(DRAINED);
     }
