@@ -80,7 +80,7 @@ impl<'s, 'r> Sums<'s, 'r> {
                 let with =
                     with.flat_map(|(i, term)| std::iter::repeat_n(*term, if i == odd { times } else { 1 }));
                 let sum = Whole { root: Node::Sum(with.cloned().collect()), ..self.sum.clone() };
-                running(&[&self.terms], &sum, replica, float).n_beyond <= half
+                running(&[&self.terms], &sum, replica, float, None).n_beyond <= half
             })
         })
     }
