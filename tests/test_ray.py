@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,18 +168,36 @@ def test_a_run_alone_a_checkpoint_and_steps_paired_by_inputs_report_what_they_do
         assert any(row["verdict"] for row in rows)
 
 
-def busy(seconds: float, path: Path) -> Callable[..., bytes]:
-    """A task that marks that it began and computes, as native code does, without looking for signals."""
+# The command, with tasks that compute for long as native code does, without looking for signals.
+BUSY = """
+import pathlib, signal, sys, time
+from tpcapture import _command, _ray
 
-    def work(*_: Any) -> bytes:
-        path.touch()
-        import signal
+def work(*_):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    pathlib.Path(began).touch()
+    time.sleep(100)
 
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        time.sleep(seconds)
-        return b""
+began = sys.argv.pop(1)
+_ray._work = work
+sys.exit(_command.main())
+"""
 
-    return work
+
+def press_ctrl_c(pid: int, began: Path) -> float:
+    """Interrupt the process once a task has begun; when."""
+    while not began.exists():
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGINT)
+    return time.monotonic()
+
+
+def check_idle() -> None:
+    """All cores of the cluster are free again."""
+    deadline = time.monotonic() + 20
+    while ray.available_resources().get("CPU", 0) < 2:
+        assert time.monotonic() < deadline, ray.available_resources()
+        time.sleep(0.1)
 
 
 def test_ctrl_c_ends_the_tasks_too(
@@ -187,27 +205,32 @@ def test_ctrl_c_ends_the_tasks_too(
 ) -> None:
     from tpcapture import _ray
 
-    began = tmp_path / "began"
+    began, again = tmp_path / "began", tmp_path / "again"
+
+    def work(*_: Any) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        began.touch()
+        time.sleep(100)
+
     ray.init(address=cluster, log_to_driver=False)
     try:
-        monkeypatch.setattr(_ray, "_work", busy(100, began))
-        pressed = 0.0
-
-        def press() -> None:
-            nonlocal pressed
-            while not began.exists():
-                time.sleep(0.05)
-            pressed = time.monotonic()
-            os.kill(os.getpid(), signal.SIGINT)
-
-        threading.Thread(target=press).start()
+        monkeypatch.setattr(_ray, "_work", work)
+        pressed: list[float] = []
+        press = threading.Thread(target=lambda: pressed.append(press_ctrl_c(os.getpid(), began)))
+        press.start()
         with pytest.raises(KeyboardInterrupt):
             tpcapture.compare("$SCRATCH/one", "$SCRATCH/right", engine="ray")
-        assert time.monotonic() - pressed < 5
-        deadline = time.monotonic() + 20
-        while ray.available_resources().get("CPU", 0) < 2:
-            assert time.monotonic() < deadline, ray.available_resources()
-            time.sleep(0.1)
+        press.join()
+        assert time.monotonic() - pressed[0] < 5
+        check_idle()
+
+        arguments = [str(again), "compare", "$SCRATCH/one", "$SCRATCH/right", "--engine", "ray"]
+        command = [sys.executable, "-c", BUSY, *arguments]
+        with subprocess.Popen(command, env=clean_env(RAY_ADDRESS=cluster)) as process:
+            pressed.append(press_ctrl_c(process.pid, again))
+            assert process.wait(timeout=60) == -signal.SIGINT
+            assert time.monotonic() - pressed[1] < 5
+        check_idle()
     finally:
         ray.shutdown()
 

@@ -354,8 +354,8 @@ fn a_directory_of_one_run_means_that_run() {
 #[test]
 fn what_a_file_lost_while_it_was_compared_is_no_row() {
     let dir = Dir::new();
-    let data = vec![7; 200_000];
     let me = Identity { world: Some(1), mesh: Mesh::default(), ..identity(0, "1-ab") };
+    let data = vec![7; 200_000];
     let file =
         dir.write(&format!("{STEM}.000000.safetensors"), sealed_bytes(&me, 0, &[(record("a", 0, 0), &data)]));
     let opened = || Run::open(dir.path(), Access::Unmapped).unwrap();
