@@ -26,14 +26,14 @@ def values(run: tpcapture.Run) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-def processes(run_dir: Path) -> list[list[tuple[str, int]]]:
+def processes(run_dir: Path, end: str = "exit") -> list[list[tuple[str, int]]]:
     """What each process of the run captured. Every file is whole and sealed, every manifest says how it ended."""
     run = tpcapture.open(run_dir)
     assert run.errors == []
     assert list(run_dir.glob("*.partial")) + list(run_dir.glob("*.journal")) == []
     found = values(run)
     assert found.keys() == run.manifests.keys()
-    assert {manifest["end_reason"] for manifest in run.manifests.values()} == {"exit"}
+    assert {manifest["end_reason"] for manifest in run.manifests.values()} == {end}
     for manifest in run.manifests.values():
         assert manifest["counters"]["records"] == len(found[manifest["process"]["id"]])
     return sorted(found.values())
@@ -88,6 +88,39 @@ if pid == 0: sys.exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 """
     assert processes(rank(PRELUDE + code, TPCAPTURE="1").run_dir) == [[("child", 1)], [("parent", 1)]]
+
+
+def test_a_child_of_a_fork_between_the_steps_that_are_captured(rank: Launch) -> None:
+    """Taps are as off then, and the child's begin at the same step all the same."""
+    code = """
+def steps(name, n):
+    for i in range(n):
+        tpcapture.step()
+        tpcapture.capture(name, x(i))
+steps('both', 2)
+pid = os.fork()
+steps('child' if pid == 0 else 'parent', 4)
+if pid == 0: sys.exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    done = rank(PRELUDE + code, TPCAPTURE="1", TPCAPTURE_STEPS="4-5")
+    found = processes(done.run_dir, end="steps done")
+    assert found == [[("child", 1), ("child", 2)], [("parent", 1), ("parent", 2)]]
+
+
+def test_a_childs_steps_count_on_from_the_fork_however_far_the_parent_goes_meanwhile(rank: Launch) -> None:
+    """The page is the parent's until the child has one: what the parent counts there is not the child's."""
+    code = """
+for _ in range(3): tpcapture.step()
+for _ in range(50):
+    begin = tpcapture.status()["abs_step"]
+    pid = os.fork()
+    for _ in range(5): tpcapture.step()
+    assert tpcapture.status()["abs_step"] == begin + 5, tpcapture.status()
+    if pid == 0: os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+    rank(PRELUDE + code, TPCAPTURE="1")
 
 
 def test_a_child_that_captures_nothing_leaves_nothing(rank: Launch) -> None:

@@ -96,20 +96,12 @@ impl State {
         }
     }
 
-    /// Sets the word of the taps right, whoever wrote to it.
-    fn set_switch(&self) {
-        let is_active = self.is_active();
-        match &self.session {
-            _ if is_active == page::is_on() => {}
-            Some(session) if is_active => session.ledger.switch_on(),
-            _ => page::set_on(false),
-        }
-    }
-
     /// The count of forward passes at which a step has to look again.
     fn due(&self, at: At) -> u64 {
+        if let Some(session) = self.session.as_ref().filter(|session| !session.ledger.has_ended()) {
+            return session.due();
+        }
         match self.waiting.as_ref().and_then(|waiting| waiting.order.first) {
-            _ if self.is_active() => 0,
             // Only a step knows that it was missed: for others a step may have counted, and be about to look.
             Some(first) if at == At::Step && page::steps() > first.max(1) => u64::MAX,
             Some(first) => first,
@@ -243,7 +235,9 @@ impl State {
         let Some(session) = self.active() else { return false };
         let reason = match session.overdue() {
             Some(reason) => reason,
-            None if at == At::Step && session.aim.steps.is_past(session.step()) => "steps done".to_owned(),
+            None if at == At::Step && session.aim.steps.next(session.step()).is_none() => {
+                "steps done".to_owned()
+            }
             None if is_exhausted => "limit reached at every tap".to_owned(),
             None => return false,
         };

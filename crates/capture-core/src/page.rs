@@ -112,14 +112,13 @@ pub fn hide() {
     }
 }
 
-/// In a child of fork: a page of its own, with the switch and the steps as they were and no request, or, where that is
-/// refused, private memory and the switch off; false then.
-pub(crate) fn renew_in_child() -> bool {
+/// In a child of fork: a page of its own, with the switch off, `steps` forward passes and no request, or, where that is
+/// refused, private memory; false then. The parent's page, which is still mapped here, counts on meanwhile.
+pub(crate) fn renew_in_child(steps: u64) -> bool {
     if descriptor().is_none() {
         return true;
     }
-    let steps = steps();
-    if map().is_ok() {
+    if map_with(0, steps).is_ok() {
         return true;
     }
     // SAFETY: the static's own range, as in `map`; anything is better than writing into the parent's page. If even this
@@ -142,12 +141,16 @@ pub(crate) fn renew_in_child() -> bool {
     false
 }
 
-/// Maps a fresh memfd over the static. Called at import, before any tap runs, and in a child of fork, where no other
-/// thread exists.
+/// Maps a fresh memfd over the static, its words as they are: at import, before any tap runs.
 ///
 /// # Errors
 /// What the kernel said (seccomp, an old kernel, no memory). The static then serves, with its words as they were.
 pub(crate) fn map() -> io::Result<()> {
+    map_with(PAGE.switch().load(Relaxed) & ON, steps())
+}
+
+/// The same with these words, also in a child of fork, where no other thread exists.
+fn map_with(switch: u64, steps: u64) -> io::Result<()> {
     let page = &raw const PAGE;
     // SAFETY: sysconf has no preconditions.
     let kernel_page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -155,7 +158,7 @@ pub(crate) fn map() -> io::Result<()> {
     if kernel_page <= 0 || !(page as usize).is_multiple_of(kernel_page as usize) {
         return Err(io::Error::other(format!("the control page at {page:p} is not aligned")));
     }
-    let fd = sealed_memfd()?;
+    let fd = sealed_memfd(Page::first_words(switch, steps))?;
     // SAFETY: address and length are exactly the static's, which holds nothing but these atomics and is aligned to the
     // kernel's page; every word there has been written to the memfd, so other threads see the same values before and
     // after. Atomics may change under us: that is what they are for.
@@ -185,9 +188,9 @@ pub(crate) fn map() -> io::Result<()> {
     Ok(())
 }
 
-/// A memfd of the page's size with the page's words in it, that nobody can truncate under a reader. Everything here is
-/// a system call, as a child of fork may make it.
-fn sealed_memfd() -> io::Result<OwnedFd> {
+/// A memfd of the page's size with these words in it, that nobody can truncate under a reader. Everything here is a
+/// system call, as a child of fork may make it.
+fn sealed_memfd(mut words: [u64; 6]) -> io::Result<OwnedFd> {
     const MFD_NOEXEC_SEAL: libc::c_uint = 0x0008;
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a valid C string; kernels that do not know MFD_NOEXEC_SEAL answer EINVAL.
@@ -201,7 +204,6 @@ fn sealed_memfd() -> io::Result<OwnedFd> {
     }
     // SAFETY: memfd_create just returned it.
     let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-    let mut words = PAGE.first_words(PAGE.switch().load(Relaxed) & ON);
     // Last of all, once it is mapped: then the page is whole.
     words[0] = 0;
     let words = words.map(u64::to_le_bytes);

@@ -130,6 +130,18 @@ impl Session {
         page::steps().wrapping_sub(self.base_step)
     }
 
+    /// Whether taps have anything to do in the step that the process is in.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.aim.steps.contains(self.step())
+    }
+
+    /// The count of forward passes at which a step has to look up: every one while taps are awake, or while it may end by
+    /// the clock; else the next that is captured.
+    pub(crate) fn due(&self) -> u64 {
+        let next = self.aim.steps.next(self.step()).filter(|_| !self.is_awake() && self.deadline.is_none());
+        next.map_or(0, |step| self.base_step.saturating_add(step))
+    }
+
     /// Whether all that was captured is in sealed files.
     pub(crate) fn is_sealed(&self) -> bool {
         self.ledger.has_ended() && self.engine.as_ref().is_none_or(|engine| engine.is_finished())

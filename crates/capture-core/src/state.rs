@@ -55,6 +55,15 @@ pub(crate) struct State {
     by_name: HashMap<Arc<str>, TapId>,
     /// Moves with every session, so that taps know their plan is stale.
     epoch: u64,
+    at_fork: AtFork,
+}
+
+/// How the process stood when it forked, which its child cannot find out: the ledger's lock may be held by a thread that
+/// is not there, and the page is the parent's, which steps on.
+#[derive(Default)]
+struct AtFork {
+    is_active: bool,
+    steps: u64,
 }
 
 /// A tap's place in the state.
@@ -98,6 +107,7 @@ impl State {
             taps: Vec::new(),
             by_name: HashMap::new(),
             epoch: 0,
+            at_fork: AtFork::default(),
         }
     }
 
@@ -115,12 +125,27 @@ impl State {
         Some(id)
     }
 
-    /// Begins a session and lets the taps see it.
+    /// Begins a session, which the taps see where the step is one that it captures.
     pub(crate) fn begin(&mut self, session: Session) {
-        let ledger = Arc::clone(&session.ledger);
         self.session = Some(session);
         self.epoch += 1;
-        ledger.switch_on();
+        self.wake();
+    }
+
+    /// Has the taps look where they have to, and the next step.
+    fn wake(&self) {
+        page::set_on(false);
+        self.set_switch();
+    }
+
+    /// Sets the word of the taps right, whoever wrote to it.
+    pub(crate) fn set_switch(&self) {
+        let awake = self.session.as_ref().filter(|session| !session.ledger.has_ended() && session.is_awake());
+        match awake {
+            _ if awake.is_some() == page::is_on() => {}
+            Some(session) => session.ledger.switch_on(),
+            None => page::set_on(false),
+        }
     }
 
     /// Derives the name of a run of which nothing is written yet anew: what the ranks share is better known now.
@@ -202,11 +227,12 @@ impl State {
         }
         let parents = std::mem::take(&mut session.ledger);
         std::mem::forget(parents);
-        if page::is_on() {
+        if self.at_fork.is_active {
             (session.staged_bytes, session.n_fired, session.newest_tap) = (0, 0, 0);
             session.aim.announced = false;
             session.rank_is_checked = false;
             self.settled = false;
+            self.wake();
         } else {
             self.session = None;
         }
@@ -236,7 +262,8 @@ unsafe impl Sync for Held {}
 static HELD: Held = Held(UnsafeCell::new(None));
 
 extern "C" fn before() {
-    let guard = lock();
+    let mut guard = lock();
+    guard.at_fork = AtFork { is_active: guard.is_active(), steps: page::steps() };
     // SAFETY: we hold the lock.
     unsafe { *HELD.0.get() = Some(guard) };
 }
@@ -249,7 +276,7 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     // SAFETY: this thread is the copy of the one that took the lock.
     if let Some(mut state) = unsafe { (*HELD.0.get()).take() } {
-        let renewed = page::renew_in_child();
+        let renewed = page::renew_in_child(state.at_fork.steps);
         state.restart_in_child();
         if !renewed {
             state.session = None;

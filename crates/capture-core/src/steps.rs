@@ -28,20 +28,20 @@ impl Steps {
     /// Whether the step is captured.
     #[must_use]
     pub fn contains(&self, step: u64) -> bool {
-        match *self {
-            Self::All => true,
-            Self::Range { first, last, stride } => {
-                (first..=last).contains(&step) && (step - first).is_multiple_of(stride)
-            }
-        }
+        self.next(step) == Some(step)
     }
 
-    /// Whether neither `step` nor any later one is captured, so that a run which has come so far can end.
+    /// The first step from `step` on that is captured. `None`: a run which has come so far can end.
     #[must_use]
-    pub fn is_past(&self, step: u64) -> bool {
+    pub fn next(&self, step: u64) -> Option<u64> {
         match *self {
-            Self::All => false,
-            Self::Range { last, .. } => step > last,
+            Self::All => Some(step),
+            Self::Range { first, .. } if step <= first => Some(first),
+            Self::Range { first, last, stride } => {
+                let past = (step - first) % stride;
+                let next = if past == 0 { step } else { step.checked_add(stride - past)? };
+                Some(next).filter(|next| *next <= last)
+            }
         }
     }
 
@@ -92,13 +92,17 @@ impl fmt::Display for Steps {
 mod tests {
     use super::*;
 
-    /// Which of the steps 0 to 24 belong to it, from which on none does, and how it prints.
+    /// Which of the steps 0 to 24 belong to it, from which on none does, and how it prints. The next of a step is the first
+    /// of these that is not before it.
     #[track_caller]
     fn check(text: &str, steps: &[u64], past: u64, canonical: &str) {
         let set: Steps = text.parse().unwrap();
         let found: Vec<u64> = (0..25).filter(|step| set.contains(*step)).collect();
         assert_eq!(found, steps);
-        assert_eq!((0..).find(|step| set.is_past(*step)), Some(past));
+        for step in 0..25 {
+            assert_eq!(set.next(step), steps.iter().copied().find(|of| *of >= step), "{text} from {step}");
+        }
+        assert_eq!((0..).find(|step| set.next(*step).is_none()), Some(past));
         assert_eq!(set.to_string(), canonical);
     }
 
@@ -122,11 +126,12 @@ mod tests {
     fn all_steps_have_no_end() {
         for text in ["", "all", " ALL "] {
             let steps: Steps = text.parse().unwrap();
-            assert!(steps.contains(0) && steps.contains(u64::MAX) && !steps.is_past(u64::MAX));
+            assert!(steps.contains(0) && steps.contains(u64::MAX));
             assert_eq!(steps.to_string(), "all");
         }
         let to_the_end: Steps = "5-18446744073709551615/3".parse().unwrap();
         assert!(to_the_end.contains(8) && !to_the_end.contains(9));
+        assert_eq!(to_the_end.next(u64::MAX), None, "the one after it is past the end of all counts");
     }
 
     #[test]

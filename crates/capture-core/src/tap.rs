@@ -176,7 +176,7 @@ pub fn begin(
     let rank = state.who.rank;
     let Some((firing, session)) = state.fire(tap, page::steps()) else { return Ok(None) };
     if !session.aim.steps.contains(firing.step) {
-        if session.aim.steps.is_past(firing.step) {
+        if session.aim.steps.next(firing.step).is_none() {
             session.end("steps done");
             state.publish();
         }

@@ -139,6 +139,46 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
+fn between_the_steps_that_it_captures_taps_are_as_off() {
+    let process = Process::start();
+    let run = process.run().file_name().unwrap().to_str().unwrap().to_owned();
+    let aim = control::Aim {
+        run: Some(run),
+        steps: "2-6/2".parse().unwrap(),
+        ..control::Aim::everything(process.dir.path().into())
+    };
+    control::switch_on(aim).unwrap();
+    let awake: Vec<bool> = (0..8)
+        .map(|_| {
+            process.pass();
+            process.other.is_on()
+        })
+        .collect();
+    assert_eq!(awake, [false, true, false, true, false, true, false, false]);
+    let all = ["step2/q", "step2/mlp", "step4/q", "step4/mlp", "step6/q", "step6/mlp"];
+    assert_eq!(process.captured(), names(&all));
+    assert_eq!(process.answer().reason.as_deref(), Some("steps done"));
+}
+
+#[test]
+fn a_capture_between_its_steps_hears_what_it_is_told() {
+    let process = Process::start();
+    let aim = control::Aim {
+        steps: "1000000".parse().unwrap(),
+        ..control::Aim::everything(process.dir.path().into())
+    };
+    control::switch_on(aim).unwrap();
+    process.pass();
+    assert!(!process.other.is_on());
+    process.ask(&Request { first: Some(process.other.steps() + 1), ..process.on() });
+    process.pass();
+    assert_eq!(process.answer().state, State::Capturing);
+    process.ask(&Request { op: Op::Off, ..Request::default() });
+    process.pass();
+    assert_eq!(process.captured(), names(&["step1/q", "step1/mlp"]));
+}
+
+#[test]
 fn it_begins_at_the_step_that_was_said_and_ends_after_as_many_as_were_asked_for() {
     let process = Process::start();
     process.pass();

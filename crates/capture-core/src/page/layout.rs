@@ -101,10 +101,9 @@ impl Page {
     }
 
     /// The first words of a page of this process, whose taps find the switch at `switch`.
-    pub(super) fn first_words(&self, switch: u64) -> [u64; 6] {
-        use std::sync::atomic::Ordering::Relaxed;
+    pub(super) fn first_words(switch: u64, steps: u64) -> [u64; 6] {
         let identity = u64::from(VERSION) | u64::from(std::process::id()) << 32;
         let due = if switch == 0 { u64::MAX } else { 0 };
-        [MAGIC, identity, switch, self.0[STEPS_AT].load(Relaxed), due, 0]
+        [MAGIC, identity, switch, steps, due, 0]
     }
 }
