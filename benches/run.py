@@ -20,7 +20,7 @@ from figure import Figure, markdown
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs/performance.md"
-BENCHES = ("off", "on", "strided", "peers", "sustained", "steps", "memory", "compare")
+BENCHES = ("off", "on", "strided", "peers", "sustained", "steps", "memory", "live", "compare")
 FLOOR = (
     "cargo",
     "build",

@@ -2,8 +2,8 @@
 //! looks up.
 //!
 //! ```text
-//! switch  taps look up where it is not 0. ON: a capture is on in this step; the process sets and clears it. KNOCK: a request waits;
-//!         the command sets it, the process clears it before it reads the request.
+//! switch  taps look up where it is not 0. ON: a capture is on in this step; the process sets and clears it. KNOCK: a
+//!         request waits; the command sets it, the process clears it before it reads the request.
 //! steps   forward passes of the process, counted by it alone.
 //! due     a step looks up from this count on: u64::MAX never, 0 at once. The command writes it behind a request, the
 //!         process puts it where it next has to look up.
