@@ -21,6 +21,7 @@ mod report;
 mod ls;
 mod show;
 mod verify;
+mod recover;
 mod ps;
 mod status;
 mod on;
@@ -58,6 +59,8 @@ enum Command {
     Show(show::Args),
     /// Hold every record against its checksum.
     Verify(verify::Args),
+    /// Seal what killed processes left: partial segments become plain safetensors files.
+    Recover(recover::Args),
     /// Compare a run across its ranks, or two runs of any tensor-parallel sizes.
     Compare(compare::Args),
     /// Compare as `compare` does, and write what is found as one HTML page.
@@ -98,6 +101,14 @@ pub enum Error {
     /// Nothing here speaks to a Ray cluster.
     #[error("expected the Python package's command for --engine ray: pip install 'tpcapture[ray]'")]
     NoRay,
+    /// A run cannot be recovered.
+    #[error("cannot recover: {source}: {}", path.display())]
+    Recover {
+        /// Its directory.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The page cannot be written.
     #[error("cannot write the page: {reason}: {}", path.display())]
     Write {
@@ -133,6 +144,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>, machines: Machines<'_>) ->
         Command::Ls(args) => ls::ls(&args),
         Command::Show(args) => show::show(&args),
         Command::Verify(args) => verify::verify(&args),
+        Command::Recover(args) => recover::recover_runs(&args),
         Command::Compare(args) => compare::compare(&args, machines),
         Command::Report(args) => report::report(&args, machines),
     };

@@ -151,7 +151,7 @@ mod target {
         }
         let _ = text.parse::<Globs>().map(|globs| globs.matches("model.layers.0.q"));
         let text = texts::of(&mut choices, texts::NUMBERS);
-        let _ = text.parse::<Steps>().map(|steps| (steps.contains(7), steps.is_past(7)));
+        let _ = text.parse::<Steps>().map(|steps| (steps.contains(7), steps.next(7)));
         let _ = text.parse::<RankSet>();
     }
 }

@@ -80,6 +80,7 @@ pub mod spread;
 pub use alone::check;
 pub use compare::{Comparison, compare};
 pub use layouts::{Layouts, LayoutsError};
+pub use listing::locate;
 pub use options::{OneSided, Options, PairBy};
 pub use parameters::keep_parameters;
 pub use report::{LeftOut, Report};

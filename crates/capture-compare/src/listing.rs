@@ -1,6 +1,6 @@
 //! Where a run is: the files of a directory that are a run's, and the one run that a path means.
 
-use crate::segment;
+use capture_core::segment::{JOURNAL, PARTIAL, SEALED};
 use std::{
     collections::BTreeMap,
     ffi::OsString,
@@ -69,8 +69,8 @@ pub(crate) fn list(dir: &Path) -> io::Result<Listing> {
         let name = entry?.file_name();
         let name_bytes = name.as_bytes();
         let base = |suffix: &str| name_bytes.strip_suffix(suffix.as_bytes());
-        let sealed = base(segment::SEALED);
-        if let Some(base) = sealed.or(base(segment::PARTIAL)).or(base(segment::JOURNAL)) {
+        let sealed = base(SEALED);
+        if let Some(base) = sealed.or(base(PARTIAL)).or(base(JOURNAL)) {
             *files.segments.entry(OsString::from_vec(base.to_vec())).or_default() |= sealed.is_some();
         } else if name_bytes.starts_with(b"rank") && name_bytes.ends_with(b".json") {
             files.manifests.push(name);
@@ -80,8 +80,11 @@ pub(crate) fn list(dir: &Path) -> io::Result<Listing> {
     Ok(files)
 }
 
-/// The run directory that `path` means.
-pub(crate) fn locate(path: &Path) -> Result<PathBuf, OpenError> {
+/// The run directory that `path` means: itself, or the only one in it.
+///
+/// # Errors
+/// Where it means none.
+pub fn locate(path: &Path) -> Result<PathBuf, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
     let metadata = fs::metadata(path).map_err(|error| {
         // A parent that cannot be read adds nothing to the error.

@@ -1,6 +1,7 @@
 //! One segment of a run: sealed, or as far as its journal says it is written.
 
 use crate::source::{Access, FileError, Source, file_error, open_regular};
+use capture_core::segment::{JOURNAL, PARTIAL, SEALED};
 use capture_core::{Identity, Stored, header, journal};
 use std::{
     ffi::{OsStr, OsString},
@@ -8,10 +9,6 @@ use std::{
     io::{self, ErrorKind, Read},
     path::Path,
 };
-
-pub(crate) const SEALED: &str = ".safetensors";
-pub(crate) const PARTIAL: &str = ".safetensors.partial";
-pub(crate) const JOURNAL: &str = ".journal";
 
 /// A segment whose entries all lie within its file.
 pub(crate) struct Segment {

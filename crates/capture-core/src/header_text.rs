@@ -50,7 +50,13 @@ impl HeaderText {
         let mut longest = entry.clone();
         longest.record.crc32 = u32::MAX;
         let HeaderEntry { record, tensor } = self.entry(&longest);
-        let parts = [&self.front, &self.records, &record, MIDDLE, &self.tensors, &tensor, END];
+        self.length() + (record.len() + tensor.len()) as u64
+    }
+
+    /// Bytes that the header needs, the eight of its length included.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        let parts = [&self.front, &self.records, MIDDLE, &self.tensors, END];
         8 + parts.iter().map(|part| part.len() as u64).sum::<u64>()
     }
 

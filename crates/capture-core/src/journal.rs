@@ -118,15 +118,29 @@ fn parse<'a, T: Deserialize<'a>>(json: &'a [u8], line: usize) -> Result<T, Journ
     serde_json::from_slice(json).map_err(|e| JournalError::Json { line, reason: e.to_string() })
 }
 
+/// Whether no whole line stands behind one that is not: so a killed process leaves its journal, a damaged disk may not.
+#[must_use]
+pub fn is_torn_at_its_end_only(bytes: &[u8]) -> bool {
+    let mut rest = lines(bytes).skip_while(|line| whole(line).is_some());
+    rest.all(|line| whole(line).is_none())
+}
+
 /// The JSON of each line up to the first that is short, torn or fails its checksum.
 fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split_inclusive(|b| *b == b'\n').map_while(|line| {
-        let line = line.strip_suffix(b"\n")?;
-        let (digits, json) = (line.get(..8)?, line.get(9..)?);
-        let lower = digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let crc = u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
-        (lower && line[8] == b' ' && crc32fast::hash(json) == crc).then_some(json)
-    })
+    lines(bytes).map_while(whole)
+}
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split_inclusive(|b| *b == b'\n')
+}
+
+/// The JSON of a line that is whole.
+fn whole(line: &[u8]) -> Option<&[u8]> {
+    let line = line.strip_suffix(b"\n")?;
+    let (digits, json) = (line.get(..8)?, line.get(9..)?);
+    let lower = digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let crc = u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
+    (lower && line[8] == b' ' && crc32fast::hash(json) == crc).then_some(json)
 }
 
 #[cfg(test)]
@@ -190,7 +204,7 @@ mod tests {
     #[test]
     fn a_torn_journal_ends_at_the_tear() {
         let text = format!("{OPENING}{FIRST}{}", encode(&Stored { offset: 8, ..first() }));
-        let whole = |bytes: &[u8]| decode(bytes).unwrap().map(|j| (j.entries.len(), j.broken));
+        let read = |bytes: &[u8]| decode(bytes).unwrap().map(|j| (j.entries.len(), j.broken));
         let (a, b) = (OPENING.len(), OPENING.len() + FIRST.len());
         let expected = |at: usize| match at {
             _ if at < a => None,
@@ -198,10 +212,14 @@ mod tests {
             _ => Some((1, None)),
         };
         for at in 0..text.len() {
-            assert_eq!(whole(&text.as_bytes()[..at]), expected(at), "cut at {at}");
+            assert_eq!(read(&text.as_bytes()[..at]), expected(at), "cut at {at}");
+            assert!(is_torn_at_its_end_only(&text.as_bytes()[..at]), "cut at {at}");
             let mut changed = text.clone().into_bytes();
             changed[at] ^= 1;
-            assert_eq!(whole(&changed), expected(at), "changed at {at}");
+            assert_eq!(read(&changed), expected(at), "changed at {at}");
+            // The newline of the last line but one taken away, both of them are one line that is not whole.
+            let is_in_the_last = at >= b || at == b - 1;
+            assert_eq!(is_torn_at_its_end_only(&changed), is_in_the_last, "changed at {at}");
         }
     }
 

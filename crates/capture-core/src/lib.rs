@@ -17,6 +17,7 @@ pub mod manifest;
 mod writeback;
 mod open_segment;
 pub mod segment;
+pub mod recover;
 pub mod select;
 pub mod ranks;
 pub mod steps;

@@ -2,13 +2,14 @@
 
 use crate::{
     header_text::HeaderText,
-    journal::{self, Opening},
+    journal::{self, Journal, Opening},
     record::Identity,
     rundir::RunDir,
     stored::{Stored, StoredError},
     tags::Tags,
     writeback::Writeback,
 };
+use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::File,
     io,
@@ -16,6 +17,13 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
+
+/// How the names of a sealed segment's file end.
+pub const SEALED: &str = ".safetensors";
+/// Those of a segment that is being written, or was when its process was killed.
+pub const PARTIAL: &str = ".safetensors.partial";
+/// Those of its journal.
+pub const JOURNAL: &str = ".journal";
 
 /// When a segment is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,11 +136,20 @@ struct Pending {
     written: u64,
 }
 
+/// What a segment's files are called.
 #[derive(Debug)]
-struct Names {
-    partial: String,
-    journal: String,
-    sealed: String,
+pub(crate) struct Names {
+    pub(crate) partial: String,
+    pub(crate) journal: String,
+    pub(crate) sealed: String,
+}
+
+impl Names {
+    /// Those of that stem and number.
+    pub(crate) fn new(base: &str) -> Self {
+        let with = |suffix: &str| format!("{base}{suffix}");
+        Self { partial: with(PARTIAL), journal: with(JOURNAL), sealed: with(SEALED) }
+    }
 }
 
 impl Open {
@@ -145,13 +162,8 @@ impl Open {
     ) -> Result<Self, WriteError> {
         let segment = *next;
         *next += 1;
-        let base = format!("{}.{segment:06}", identity.stem());
+        let names = Names::new(&format!("{}.{segment:06}", identity.stem()));
         let dir = dir.clone();
-        let names = Names {
-            partial: format!("{base}.safetensors.partial"),
-            journal: format!("{base}.journal"),
-            sealed: format!("{base}.safetensors"),
-        };
         // The journal first, since a reader takes a partial without one for a loss.
         let opening = journal::encode(&Opening { tags: Tags::new(identity, segment), data_start: room });
         let journal = create_with(&dir, &names.journal, opening.as_bytes())?;
@@ -159,19 +171,43 @@ impl Open {
         let file = create_with(&dir, &names.partial, &zeros).inspect_err(|_| {
             let _ = dir.delete(&names.journal);
         })?;
-        Ok(Self {
+        // Tells `recover` that the segment is being written, until this process ends. Where there are no locks, it
+        // refuses.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let header = HeaderText::new(identity, segment, room);
+        Ok(Self::new(dir, names, [file, journal], header, room, opening.len() as u64))
+    }
+
+    /// The files `[partial, journal]` that a process left, with the records of its journal, of which each is there and
+    /// fits the header.
+    pub(crate) fn resume(dir: &RunDir, names: Names, files: [File; 2], said: &Journal) -> Self {
+        let mut header = HeaderText::new(&said.identity, said.segment, said.data_start);
+        said.entries.iter().for_each(|entry| header.push(entry));
+        let data_end = said.entries.last().map_or(0, |last| last.range().end);
+        Self { data_end, ..Self::new(dir.clone(), names, files, header, said.data_start, 0) }
+    }
+
+    fn new(
+        dir: RunDir,
+        names: Names,
+        [file, journal]: [File; 2],
+        header: HeaderText,
+        data_start: u64,
+        journal_end: u64,
+    ) -> Self {
+        Self {
             dir,
             names,
             file,
             journal,
-            header: HeaderText::new(identity, segment, room),
-            data_start: room,
+            header,
+            data_start,
             data_end: 0,
-            journal_end: opening.len() as u64,
+            journal_end,
             since: None,
             record: None,
             writeback: Writeback::default(),
-        })
+        }
     }
 
     /// Whether that record must go into another segment.

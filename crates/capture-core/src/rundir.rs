@@ -3,7 +3,7 @@
 
 use crate::name::{MAX_RUN_NAME, is_run_name};
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, fstatvfs, mkdirat, openat, renameat, unlinkat},
+    fs::{AtFlags, Dir, Mode, OFlags, fstatvfs, fsync, mkdirat, openat, renameat, statat, unlinkat},
     io::Errno,
 };
 use std::{
@@ -77,7 +77,10 @@ impl RunDir {
     }
 
     /// The directory at that path, which [`create`](Self::create) made.
-    pub(crate) fn reopen(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// What the system says, also of a symbolic link.
+    pub fn reopen(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Self { fd: Arc::new(fd), path: path.to_owned() })
@@ -111,6 +114,36 @@ impl RunDir {
         // Less what the umask takes away.
         let mode = Mode::from_raw_mode(0o666);
         Ok(openat(self.fd.as_fd(), name, flags, mode)?.into())
+    }
+
+    /// A file that exists, for reading and writing; neither through a link nor waiting for whoever holds a FIFO.
+    pub(crate) fn open_existing(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Ok(openat(self.fd.as_fd(), name, flags, Mode::empty())?.into())
+    }
+
+    /// Whether anything of that name exists.
+    pub(crate) fn has(&self, name: &str) -> io::Result<bool> {
+        match statat(self.fd.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Names of all files, sorted; those that are no UTF-8 are none of ours.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(self.fd.as_fd())? {
+            names.extend(entry?.file_name().to_str().ok().map(str::to_owned));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Has the disk know the names.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(fsync(self.fd.as_fd())?)
     }
 
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {

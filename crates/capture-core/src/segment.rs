@@ -14,7 +14,7 @@ use crate::{
 use safetensors::Dtype;
 use std::time::Instant;
 
-pub use crate::open_segment::{Limits, WriteError};
+pub use crate::open_segment::{JOURNAL, Limits, PARTIAL, SEALED, WriteError};
 
 /// Writes one process's segments into a run.
 #[derive(Debug)]
