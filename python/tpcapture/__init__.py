@@ -9,7 +9,7 @@
 
 What is captured, where it goes and which ranks take part is said by the TPCAPTURE variables when the process starts,
 by `on()` and `capturing()`, or from outside by the command `tpcapture on`. Nothing raises into the model, unless
-TPCAPTURE_STRICT=1.
+TPCAPTURE_STRICT=1. In a subinterpreter the import fails with ImportError.
 """
 
 from tpcapture import _host

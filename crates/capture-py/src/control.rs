@@ -6,23 +6,37 @@ use capture_core::config::VARIABLES;
 use capture_core::control::{self, Aim};
 use capture_core::notice::notice;
 use capture_core::select::Selection;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyImportError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Once;
 use std::time::Duration;
 
-/// Reads the environment; called once, by the package's import.
+/// Reads the environment, at the package's first import: whoever imports it again, also under another name, finds what
+/// is there.
+///
+/// ImportError: in a subinterpreter.
 #[pyfunction]
-pub(crate) fn start() {
-    capture_core::notice::set_sink(host::print_notice);
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    for unknown in names.filter(|name| name.starts_with("TPCAPTURE_") && !VARIABLES.contains(&name.as_str()))
-    {
-        notice(&format!("{unknown} is no variable of tpcapture; there are {}", VARIABLES.join(", ")));
+pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
+    static ONCE: Once = Once::new();
+    if !host::is_main_interpreter(py) {
+        return Err(PyImportError::new_err(
+            "tpcapture does not work in a subinterpreter: import it in the main interpreter",
+        ));
     }
-    control::start(|name| std::env::var_os(name));
+    ONCE.call_once(|| {
+        capture_core::notice::set_sink(host::print_notice);
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for unknown in
+            names.filter(|name| name.starts_with("TPCAPTURE_") && !VARIABLES.contains(&name.as_str()))
+        {
+            notice(&format!("{unknown} is no variable of tpcapture; there are {}", VARIABLES.join(", ")));
+        }
+        control::start(|name| std::env::var_os(name));
+    });
+    Ok(())
 }
 
 /// Switches a capture on and returns the directory its run will have; `dir` is TPCAPTURE_DIR where None.

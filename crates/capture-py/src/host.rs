@@ -17,6 +17,15 @@ pub(crate) fn settle(py: Python<'_>) {
     control::settle(word, versions);
 }
 
+/// Whether the caller runs in the interpreter that the process began with, the only one that PyO3's classes are for.
+pub(crate) fn is_main_interpreter(_: Python<'_>) -> bool {
+    #[expect(unsafe_code, reason = "PyO3 has no safe call for it")]
+    // SAFETY: the caller is attached to an interpreter, whose state these two read.
+    unsafe {
+        pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) == 0
+    }
+}
+
 type Answer = (Option<(String, u32, u32, Option<Vec<(String, u32, u32)>>)>, BTreeMap<String, String>);
 
 fn ask(py: Python<'_>) -> PyResult<(Option<Word>, BTreeMap<String, String>)> {
