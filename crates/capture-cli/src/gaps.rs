@@ -2,7 +2,7 @@
 
 use crate::{number, run::printable};
 use capture_compare::{Process, Run};
-use capture_core::manifest::{Manifest, State};
+use capture_core::manifest::State;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Losses that are told one by one.
@@ -33,14 +33,12 @@ fn ends(run: &Run) -> Vec<String> {
     let mut ends = Merged::default();
     for (i, process) in run.processes.iter().enumerate() {
         let end = match process.manifest.as_ref() {
-            Some(Manifest { state: State::Ended, end_reason, .. }) => match end_reason.as_deref() {
-                None | Some("off" | "exit" | "steps done") => continue,
-                Some(reason) => format!("ended early: {}", printable(reason)),
+            Some(manifest) if manifest.state == State::Ended => match &manifest.end_reason {
+                Some(reason) if !manifest.ended_as_told() => format!("ended early: {}", printable(reason)),
+                _ => continue,
             },
             None if !partial.contains(&i) => continue,
-            Some(Manifest { state: State::Capturing, .. }) | None => {
-                "did not end: still running, or killed".to_owned()
-            }
+            _ => "did not end: still running, or killed".to_owned(),
         };
         ends.add(end, process, 1);
     }

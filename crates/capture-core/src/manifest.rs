@@ -110,6 +110,18 @@ pub struct RuleCount {
     pub records: u64,
 }
 
+impl Manifest {
+    /// Whether it ended as whoever switched it on or off wanted: docs/format.md lists the reasons.
+    #[must_use]
+    pub fn ended_as_told(&self) -> bool {
+        const WORDS: [&str; 3] = ["off", "exit", "steps done"];
+        const BEGINNINGS: [&str; 3] = ["limit reached", "time is up: ", "re-aimed: "];
+        self.end_reason.as_deref().is_none_or(|reason| {
+            WORDS.contains(&reason) || BEGINNINGS.iter().any(|beginning| reason.starts_with(beginning))
+        })
+    }
+}
+
 /// Why a file is no manifest.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -216,6 +228,22 @@ mod tests {
         "losses": [{"tap": "q", "reason": "ring full", "count": 2}],
         "rules": [{"rule": "*", "records": 3}], "last_error": null, "a later key": {"is": "ignored"}
     }"#;
+
+    #[test]
+    fn an_end_that_somebody_wanted_is_told_from_one_that_befell_it() {
+        let mut manifest = Manifest::parse(DOCUMENTED.as_bytes()).unwrap();
+        let mut is_told = |reason: &str| {
+            manifest.end_reason = Some(reason.into());
+            manifest.ended_as_told()
+        };
+        for reason in ["off", "exit", "steps done", "limit reached at every tap", "time is up: 30s"] {
+            assert!(is_told(reason), "{reason}");
+        }
+        assert!(is_told("re-aimed: run \"b\" by ada (pid 7)") && is_told("limit reached: 7 bytes captured, …"));
+        for reason in ["budget reached: 10 GiB", "disk: …", "ring full: …", "offline", "steps done?"] {
+            assert!(!is_told(reason), "{reason}");
+        }
+    }
 
     #[test]
     fn a_manifest_reads_back() {
