@@ -239,7 +239,9 @@ mod tests {
         for reason in ["off", "exit", "steps done", "limit reached at every tap", "time is up: 30s"] {
             assert!(is_told(reason), "{reason}");
         }
-        assert!(is_told("re-aimed: run \"b\" by ada (pid 7)") && is_told("limit reached: 7 bytes captured, …"));
+        assert!(
+            is_told("re-aimed: run \"b\" by ada (pid 7)") && is_told("limit reached: 7 bytes captured, …")
+        );
         for reason in ["budget reached: 10 GiB", "disk: …", "ring full: …", "offline", "steps done?"] {
             assert!(!is_told(reason), "{reason}");
         }
