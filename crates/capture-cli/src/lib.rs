@@ -11,6 +11,7 @@ mod pattern;
 mod rows;
 mod notes;
 mod gaps;
+mod suggested;
 mod comparison;
 mod terminal;
 mod page;

@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    gaps::gaps,
+    gaps::{assumed_mesh, gaps},
     number,
     output::{Output, lines, table},
     run::{RunArgs, dtype, logical_shape, printable},
@@ -151,10 +151,7 @@ fn heading(run: &Run, listing: &Listing<'_>) -> String {
         number::bytes(total)
     );
     text += &gaps(run);
-    if run.processes.iter().any(|p| p.identity.mesh.assumed) {
-        text +=
-            "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4\n";
-    }
+    text.extend(assumed_mesh(std::slice::from_ref(run)));
     text
 }
 
