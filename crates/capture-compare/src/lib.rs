@@ -7,10 +7,7 @@ mod data;
 mod segment;
 mod listing;
 pub mod run;
-mod vectors;
 mod aligned;
-pub mod float;
-pub mod decode;
 pub mod summary;
 
 pub mod transform;
@@ -78,6 +75,8 @@ mod alone;
 pub mod spread;
 
 pub use alone::check;
+use capture_core::vectors;
+pub use capture_core::{decode, float};
 pub use compare::{Comparison, compare};
 pub use layouts::{Layouts, LayoutsError};
 pub use listing::locate;
