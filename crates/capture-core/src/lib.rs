@@ -32,6 +32,8 @@ pub mod pack;
 pub mod vectors;
 pub mod float;
 pub mod decode;
+pub mod digest;
+pub mod digested;
 mod sync;
 mod memory;
 pub mod ring;
@@ -51,6 +53,8 @@ pub mod tap;
 
 pub use answer::Answer;
 pub use config::Config;
+pub use digest::{Digest, Hash, Stats};
+pub use digested::Digested;
 pub use header::{Header, HeaderError};
 pub use identity::Who;
 pub use journal::{Journal, JournalError};
