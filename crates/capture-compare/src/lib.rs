@@ -83,6 +83,6 @@ pub use listing::locate;
 pub use options::{OneSided, Options, PairBy};
 pub use parameters::keep_parameters;
 pub use report::{LeftOut, Report};
-pub use run::{Access, Entry, FileError, OpenError, Process, Run};
+pub use run::{Access, Entry, FileError, Kept, OpenError, Process, Run};
 pub use source::path_as_text;
 pub use verdict::Verdict;
