@@ -1,5 +1,7 @@
-"""Modes stats and hash: the figures are those of NumPy in float64 and of docs/format.md's formula in plain Python, for every
-dtype and layout, and whoever reads a run finds them where the tensors would be."""
+"""Modes stats and hash: the figures are those of NumPy in float64 and of the formula of docs/format.md in plain Python.
+
+For every dtype and layout; and whoever reads a run finds them where the tensors would be.
+"""
 
 import json
 import signal
@@ -208,3 +210,104 @@ def test_lines_count_in_the_budget(rank: Launch) -> None:
     [lines] = done.files("*.stats.jsonl")
     assert 10_000 < lines.stat().st_size <= 100 << 10
     assert manifest["counters"]["records"] == len(tpcapture.open(done.run_dir))
+
+
+ONE_RANK = """
+import os, numpy as np, tpcapture
+rank, change = int(os.environ["RANK"]), os.environ.get("CHANGE", "")
+x = np.arange(24, dtype=os.environ.get("DTYPE", "f4")).reshape(4, 6)
+part = x if os.environ.get("PLACEMENT") == "R" else x[:, 3 * rank : 3 * rank + 3]
+if change == str(rank):
+    part = part + np.ones((), part.dtype)
+elif change == "nan":
+    part = np.where(part == 5, np.nan, part)
+elif change == "shuffle":
+    part = part[::-1]
+tpcapture.capture("t", part, placement=os.environ.get("PLACEMENT", "S(1)"))
+"""
+
+
+@pytest.fixture
+def pair(rank: Launch) -> Any:
+    """The rows of two runs, the second one changed, and the exit status: `pair("hash", "full", CHANGE="1")`."""
+
+    def compare(a: str, b: str, worlds: tuple[int, int] = (2, 2), **env: str) -> tuple[list[Any], int]:
+        change = {key: env.pop(key) for key in ["CHANGE"] if key in env}
+        where = []
+        for name, mode, world, more in (("a", a, worlds[0], {}), ("b", b, worlds[1], change)):
+            for i in range(world):
+                done = rank(ONE_RANK, rank=i, world=world, run=name, TPCAPTURE=f"*={mode}", **env, **more)
+            where.append(done.run_dir)
+        done = command("compare", *where, "--json")
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)["rows"], done.returncode
+
+    return compare
+
+
+def verdict(rows: list[Any]) -> tuple[str, list[int], str]:
+    [row] = rows
+    return row["verdict"], row["ranks"], "; ".join(found["text"] for found in row["diagnoses"])
+
+
+@pytest.mark.parametrize("modes", [("hash", "hash"), ("full", "hash"), ("hash", "full")])
+def test_hashes_of_equal_parts_are_identical(pair: Any, modes: tuple[str, str]) -> None:
+    rows, status = pair(*modes)
+    assert (verdict(rows), status) == (("IDENTICAL", [], ""), 0)
+
+
+def test_other_hashes_of_floats_are_suspect(pair: Any) -> None:
+    rows, status = pair("hash", "full", CHANGE="1")
+    text = "the hashes differ: other bits, whether by rounding or a fault a hash cannot tell"
+    assert (verdict(rows), status) == (("SUSPECT", [1], text), 1)
+
+
+def test_other_hashes_of_integers_are_different(pair: Any) -> None:
+    rows, status = pair("hash", "hash", CHANGE="0", DTYPE="i4")
+    assert (verdict(rows)[:2], status) == (("DIFFERENT", [0]), 1)
+
+
+def test_statistics_never_pass(pair: Any) -> None:
+    """Rows in another order have the same statistics."""
+    rows, status = pair("stats", "stats", CHANGE="shuffle")
+    assert (verdict(rows)[0], status) == ("SUSPECT", 1)
+    assert "only statistics were kept, which ignore order: mean" in verdict(rows)[2]
+
+
+def test_statistics_tell_other_classes(pair: Any) -> None:
+    rows, _ = pair("stats", "stats", CHANGE="nan")
+    assert verdict(rows)[:2] == ("DIFFERENT", [1])
+    assert "0 NaN, 0 inf and 0 -inf on the reference, 1 NaN" in verdict(rows)[2]
+
+
+def test_parts_of_other_worlds_are_not_compared(pair: Any) -> None:
+    rows, status = pair("hash", "hash", (1, 2))
+    assert (verdict(rows)[0], status) == ("SUSPECT", 1)
+    assert "cut otherwise" in verdict(rows)[2]
+
+
+def test_the_whole_is_compared_across_worlds(pair: Any) -> None:
+    rows, status = pair("hash", "hash", (1, 2), PLACEMENT="R")
+    assert (verdict(rows)[0], status) == ("IDENTICAL", 0)
+
+
+def test_a_replica_with_another_hash_is_found_across_worlds(pair: Any) -> None:
+    rows, _ = pair("hash", "hash", (1, 2), PLACEMENT="R", CHANGE="1")
+    assert verdict(rows)[:2] == ("SUSPECT", [1])
+
+
+@pytest.mark.parametrize(
+    ("mode", "change", "expected"),
+    [
+        ("hash", "", ("IDENTICAL", [], 0)),
+        ("hash", "2", ("DIFFERENT", [2], 1)),
+        ("stats", "2", ("DIFFERENT", [2], 1)),
+        ("stats", "", (None, [], 2)),
+    ],
+)
+def test_replicas_of_one_run(rank: Launch, mode: str, change: str, expected: Any) -> None:
+    for i in range(3):
+        done = rank(ONE_RANK, rank=i, world=3, TPCAPTURE=f"*={mode}", PLACEMENT="R", CHANGE=change)
+    found = command("compare", done.run_dir, "--json")
+    [row] = json.loads(found.stdout)["rows"]
+    assert (row["verdict"], row["ranks"], found.returncode) == expected

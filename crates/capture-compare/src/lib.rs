@@ -49,6 +49,7 @@ mod gather;
 pub mod infer;
 pub mod report;
 pub mod options;
+mod kept;
 mod placing;
 mod absent;
 mod sections;
