@@ -301,6 +301,9 @@ pub(crate) fn rows_alone(run: &Run) -> (Vec<Row>, Vec<FileError>) {
     (rows, errors)
 }
 
+/// A replica's rank, and all that has to be the same of it.
+type Replica = (Option<u32>, Known, Dtype, Vec<u64>);
+
 fn replicas(row: &mut Row, parts: &Parts<'_>) -> Result<(), FileError> {
     let Some(first) = parts.values().next() else { return Ok(()) };
     row.n = first.shape().iter().product();
@@ -312,15 +315,12 @@ fn replicas(row: &mut Row, parts: &Parts<'_>) -> Result<(), FileError> {
         let dims = part.mesh().dims.iter().filter(|dim| dim.name != "tp");
         dims.map(|dim| (dim.name.clone(), dim.coord)).collect()
     };
-    let mut groups: BTreeMap<_, Vec<(Option<u32>, Known, Dtype, Vec<u64>)>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Vec<Replica>> = BTreeMap::new();
     for (rank, part) in parts {
         let known = part.known(hashed)?;
         groups.entry(others(part)).or_default().push((*rank, known, part.dtype(), part.shape()));
     }
-    let is_odd = |usual: &(Option<u32>, Known, Dtype, Vec<u64>),
-                  one: &(Option<u32>, Known, Dtype, Vec<u64>)| {
-        (&usual.1, usual.2, &usual.3) != (&one.1, one.2, &one.3)
-    };
+    let is_odd = |usual: &Replica, one: &Replica| (&usual.1, usual.2, &usual.3) != (&one.1, one.2, &one.3);
     let odd: Vec<u32> = groups
         .values()
         .flat_map(|group| {
