@@ -4,7 +4,7 @@
 #   make test     all tests
 #   make fuzz     hostile files and texts, a minute of each target (FUZZ_MS=600000 for ten)
 #   make bench    what the hook costs, off and on
-#   make verdict-rates   false alarms and misses of the verdict, into docs/compare.md (about a quarter of an hour)
+#   make verdict-rates   false alarms and misses of the verdict, into docs/compare.md (half an hour to an hour)
 #   make lint     everything that is checked without running
 
 PYTHON ?= python3

@@ -1,7 +1,7 @@
 """kill -9 costs what was not yet written, never what was: every record whose journal line is complete is readable, and
 `tpcapture recover` keeps each.
 
-TPCAPTURE_TEST_KILLS=200 for the long form.
+TEST_KILLS=200 for the long form.
 """
 
 import json
@@ -69,7 +69,7 @@ def journalled(run_dir: Path) -> set[tuple[str, int, int]]:
     return found
 
 
-KILLS = range(int(os.environ.get("TPCAPTURE_TEST_KILLS", "12")))
+KILLS = range(int(os.environ.get("TEST_KILLS", "12")))
 SIZES = [3, 1000, 70_000, 0, 20, 400_001]
 
 

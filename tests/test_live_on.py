@@ -42,9 +42,9 @@ def test_all_ranks_capture_the_same_steps(tmp_path: Path) -> None:
 
 
 def test_many_switchings_are_all_alike(tmp_path: Path) -> None:
-    """TPCAPTURE_TEST_SWITCHINGS=1000 for the long form."""
+    """TEST_SWITCHINGS=1000 for the long form."""
     with live(tmp_path, 4) as job:
-        for i in range(int(os.environ.get("TPCAPTURE_TEST_SWITCHINGS", "30"))):
+        for i in range(int(os.environ.get("TEST_SWITCHINGS", "30"))):
             job.on("--steps", "3", "--wait", run=f"run-{i}")
             check_same(tmp_path / f"run-{i}", 4, 3)
 

@@ -129,8 +129,8 @@ def test_a_disk_that_hangs_ends_the_capture_once(forward: Forward, outputs: str,
 
 
 def test_switching_on_and_off_under_load(forward: Forward) -> None:
-    """TPCAPTURE_TEST_SWITCHINGS=1000 for the long form."""
-    n = int(os.environ.get("TPCAPTURE_TEST_SWITCHINGS", "15"))
+    """TEST_SWITCHINGS=1000 for the long form."""
+    n = int(os.environ.get("TEST_SWITCHINGS", "15"))
     steps, waiting = 40 * n, "\ndef meet(step):\n    if step == n_steps: sys.stdin.readline()\n"
 
     def switch(ranks: list["subprocess.Popen[str]"]) -> None:
