@@ -264,16 +264,6 @@ def test_what_is_refused_outside_the_steps_is_no_loss(rank: Launch) -> None:
     ]
 
 
-@pytest.mark.parametrize("mode", ["stats", "hash"])
-def test_a_mode_that_is_not_there_is_refused_by_name(rank: Launch, mode: str) -> None:
-    done = rank(FIVE_STEPS, TPCAPTURE=f"*.q={mode}, *")
-    reason = f"mode {mode} is not built yet, only full is"
-    losses = [{"tap": f"layers.{layer}.q", "reason": reason, "count": 5} for layer in range(2)]
-    assert status_of(done)["losses"] == losses
-    assert f'[tpcapture] tap "layers.0.q": {reason}\n' in done.complaints
-    assert taps_of(done) == {"layers.0.mlp": 5, "layers.1.mlp": 5}
-
-
 def test_the_environment_is_read_once(rank: Launch) -> None:
     code = "import os\nimport tpcapture\nos.environ['TPCAPTURE'] = '1'\n" + FIVE_STEPS
     done = rank(code, TPCAPTURE="off")

@@ -56,7 +56,8 @@ class Record:
     strides: list[int]
     device: str
     encoding: str | None
-    crc32: int
+    crc32: int | None
+    """None where only statistics or a hash were kept."""
     dtype: str
     """safetensors' name: BF16, F8_E4M3, …"""
     shape: list[int]
@@ -67,6 +68,12 @@ class Record:
     mesh: dict[str, tuple[int, int]]
     """Coordinate and size by dimension."""
     process: str
+    mode: str
+    """How much was kept: full, stats or hash."""
+    stats: dict[str, Any] | None
+    """n, nan, pos_inf, neg_inf, zero and, of the finite numbers, min, max, mean, rms and absmax."""
+    hash: str | None
+    """16 hex digits; equal hashes of one dtype and shape are equal bytes."""
     _run: _native.Run = field(repr=False, compare=False)
     _number: int = field(repr=False, compare=False)
     _mmap: bool = field(repr=False, compare=False)
@@ -75,10 +82,20 @@ class Record:
         """Which one it is, its dtype and shape."""
         call = f", call {self.call}" if self.call else ""
         rank = "?" if self.rank is None else self.rank
-        return f"Record({self.tap!r}, step {self.step}{call}, rank {rank}, {self.dtype} {self.shape})"
+        mode = "" if self.mode == "full" else f", only {self.mode}"
+        return f"Record({self.tap!r}, step {self.step}{call}, rank {rank}, {self.dtype} {self.shape}{mode})"
+
+    def _expect_bytes(self) -> None:
+        if self.mode != "full":
+            kept = "statistics were" if self.mode == "stats" else "a hash was"
+            raise ValueError(f"of tap {self.tap!r} only {kept} kept: see its .{self.mode}")
 
     def bytes(self) -> bytearray:
-        """The record's bytes: little-endian, C-ordered, copied. OSError where they cannot be read."""
+        """The record's bytes: little-endian, C-ordered, copied.
+
+        OSError where they cannot be read, ValueError where only statistics or a hash were kept.
+        """
+        self._expect_bytes()
         return self._run.read(self._number)
 
     def numpy(self) -> "numpy.ndarray[Any, Any]":
@@ -88,6 +105,7 @@ class Record:
         fp6 and fp4 are ml_dtypes' (ImportError where that package is missing); fp6 and fp4 are unpacked to one element
         per byte, as ml_dtypes has them.
         """
+        self._expect_bytes()
         try:
             import numpy as np
         except ImportError as error:
@@ -113,6 +131,7 @@ class Record:
         fp4 is torch's `float4_e2m1fn_x2`, two elements in one. TypeError where torch has no such dtype (fp6), or an odd
         last dimension of fp4.
         """
+        self._expect_bytes()
         try:
             import torch
         except ImportError as error:

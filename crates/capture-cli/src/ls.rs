@@ -9,7 +9,7 @@ use crate::{
 };
 use capture_compare::{FileError, Run, path_as_text};
 use capture_core::{
-    Mesh,
+    Dtype, Mesh, Record,
     manifest::{Loss, State},
 };
 use comfy_table::{Cell, CellAlignment};
@@ -65,8 +65,43 @@ struct Tap<'a> {
     placements: BTreeSet<&'a str>,
     /// Most rows of a tensor of which only the first were kept; null where all were.
     full_rows: Option<u64>,
+    /// How much of the records was kept.
+    modes: BTreeSet<&'static str>,
     records: u64,
     bytes: u64,
+}
+
+/// A record of any mode.
+struct Known<'a> {
+    record: &'a Record,
+    process: usize,
+    dtype: Dtype,
+    shape: &'a [u64],
+    mode: &'static str,
+    bytes: u64,
+}
+
+/// All records of a run, by process and within it in the order of capture.
+fn known(run: &Run) -> Vec<Known<'_>> {
+    let full = run.entries.iter().map(|entry| Known {
+        record: &entry.record,
+        process: entry.process,
+        dtype: entry.dtype,
+        shape: &entry.shape,
+        mode: "full",
+        bytes: entry.n_bytes(),
+    });
+    let kept = run.digests.iter().map(|kept| Known {
+        record: &kept.digested.record,
+        process: kept.process,
+        dtype: kept.digested.dtype,
+        shape: &kept.digested.shape,
+        mode: kept.digested.digest.mode(),
+        bytes: 0,
+    });
+    let mut all: Vec<_> = full.chain(kept).collect();
+    all.sort_by_key(|known| (known.process, known.record.seq));
+    all
 }
 
 /// Lists a run.
@@ -82,9 +117,9 @@ pub(crate) fn ls(args: &Args) -> Result<Output, Error> {
 
 fn processes(run: &Run) -> Vec<Process<'_>> {
     let mut counts = vec![(0, 0); run.processes.len()];
-    for entry in &run.entries {
-        let (records, bytes) = &mut counts[entry.process];
-        (*records, *bytes) = (*records + 1, *bytes + entry.n_bytes());
+    for known in known(run) {
+        let (records, bytes) = &mut counts[known.process];
+        (*records, *bytes) = (*records + 1, *bytes + known.bytes);
     }
     let with_counts = run.processes.iter().zip(counts);
     with_counts
@@ -110,8 +145,7 @@ fn processes(run: &Run) -> Vec<Process<'_>> {
 /// The taps in the order in which they were first captured.
 fn taps(run: &Run) -> Vec<Tap<'_>> {
     let (mut taps, mut index) = (Vec::new(), HashMap::new());
-    for entry in &run.entries {
-        let record = &entry.record;
+    for Known { record, process, dtype: stored, shape, mode, bytes } in known(run) {
         let i = *index.entry(record.tap.as_str()).or_insert_with(|| {
             taps.push(Tap {
                 tap: &record.tap,
@@ -122,6 +156,7 @@ fn taps(run: &Run) -> Vec<Tap<'_>> {
                 shapes: BTreeSet::new(),
                 placements: BTreeSet::new(),
                 full_rows: None,
+                modes: BTreeSet::new(),
                 records: 0,
                 bytes: 0,
             });
@@ -130,13 +165,14 @@ fn taps(run: &Run) -> Vec<Tap<'_>> {
         let tap = &mut taps[i];
         tap.steps.insert(record.step);
         tap.calls = tap.calls.max(record.call.saturating_add(1));
-        tap.ranks.insert(run.processes[entry.process].identity.rank);
-        tap.dtypes.insert(dtype(entry));
-        tap.shapes.insert(logical_shape(entry));
+        tap.ranks.insert(run.processes[process].identity.rank);
+        tap.dtypes.insert(dtype(record, stored));
+        tap.shapes.insert(logical_shape(record, shape));
         tap.placements.extend(record.placement.as_deref());
         tap.full_rows = tap.full_rows.max(record.full_rows);
         tap.records += 1;
-        tap.bytes += entry.n_bytes();
+        tap.modes.insert(mode);
+        tap.bytes += bytes;
     }
     taps
 }
@@ -147,7 +183,7 @@ fn heading(run: &Run, listing: &Listing<'_>) -> String {
         "{}: {}, {}, {}\n",
         run.path.display(),
         counted(run.processes.len() as u64, "process", "es"),
-        counted(run.entries.len() as u64, "record", "s"),
+        counted((run.entries.len() + run.digests.len()) as u64, "record", "s"),
         number::bytes(total)
     );
     text += &gaps(run);
@@ -214,9 +250,16 @@ fn row(tap: &Tap<'_>) -> [String; COLUMNS.len()] {
         join(ranks, "?"),
         join(tap.dtypes.iter().cloned().collect(), ""),
         shapes(&tap.shapes) + &tap.full_rows.map_or_else(String::new, |n| format!(", first rows of {n}")),
-        number::bytes(tap.bytes),
+        kept_of(tap),
         placements.join(" | "),
     ]
+}
+
+/// Bytes, or which digest stands for them: `24 KiB`, `stats`, `24 KiB hash`.
+fn kept_of(tap: &Tap<'_>) -> String {
+    let bytes = tap.modes.contains("full").then(|| number::bytes(tap.bytes));
+    let digests = tap.modes.iter().filter(|mode| **mode != "full").map(|mode| (*mode).to_owned());
+    bytes.into_iter().chain(digests).collect::<Vec<_>>().join(" ")
 }
 
 /// One shape, or for each number of dims the smallest and largest size of each: `[1..512, 128]`.

@@ -1,7 +1,7 @@
 //! The run that commands are given, and how its parts are written.
 
-use capture_compare::{Access, Entry, OpenError, Run};
-use capture_core::Identity;
+use capture_compare::{Access, OpenError, Run};
+use capture_core::{Dtype, Identity, Record};
 use std::path::PathBuf;
 
 /// Arguments of every command that reads a run.
@@ -42,16 +42,16 @@ pub(crate) fn rank(identity: &Identity) -> String {
 }
 
 /// The name of a dtype as it is stored, or of what it stands for.
-pub(crate) fn dtype(entry: &Entry) -> String {
-    entry.record.encoding.clone().unwrap_or_else(|| entry.dtype.to_string())
+pub(crate) fn dtype(record: &Record, stored: Dtype) -> String {
+    record.encoding.clone().unwrap_or_else(|| stored.to_string())
 }
 
 /// The shape in the words of the framework that was captured.
-pub(crate) fn logical_shape(entry: &Entry) -> &[u64] {
-    match entry.record.encoding.as_deref() {
+pub(crate) fn logical_shape<'s>(record: &Record, stored: &'s [u64]) -> &'s [u64] {
+    match record.encoding.as_deref() {
         // Stored with a trailing 2; checked when the run was opened.
-        Some(capture_core::stored::COMPLEX128) => &entry.shape[..entry.shape.len() - 1],
-        _ => &entry.shape,
+        Some(capture_core::stored::COMPLEX128) => &stored[..stored.len() - 1],
+        _ => stored,
     }
 }
 

@@ -24,6 +24,8 @@ struct Report<'a> {
     /// Records whose bytes were read.
     records: u64,
     bytes: u64,
+    /// Records of which statistics or a hash were kept, which nothing can be held against.
+    digests: usize,
     mismatches: Vec<Mismatch<'a>>,
     errors: &'a [FileError],
 }
@@ -74,14 +76,31 @@ pub(crate) fn verify(args: &Args) -> Result<Output, Error> {
     drop(progress);
     let failed = mismatches.len();
     let mut output = if args.run.json {
-        Output::json(&Report { run: &run.path, records, bytes, mismatches, errors: &errors }, &errors)
+        Output::json(
+            &Report {
+                run: &run.path,
+                records,
+                bytes,
+                digests: run.digests.len(),
+                mismatches,
+                errors: &errors,
+            },
+            &errors,
+        )
     } else {
         let verdict = match failed {
             0 => "every checksum holds".to_owned(),
             n => format!("{n} of them not as written"),
         };
-        let summary =
-            format!("{}: {records} records, {}: {verdict}\n", run.path.display(), number::bytes(bytes));
+        let unchecked = match run.digests.len() {
+            0 => String::new(),
+            n => format!("; {n} records of statistics or hashes have no bytes to check"),
+        };
+        let summary = format!(
+            "{}: {records} records, {}: {verdict}{unchecked}\n",
+            run.path.display(),
+            number::bytes(bytes)
+        );
         Output::text(texts.concat() + &summary, &errors)
     };
     if failed > 0 {

@@ -18,6 +18,7 @@ use crate::{
     gather::{Fault, Gathered},
     index::{Firing, Group, Index},
     judged::Judged,
+    kept::rows_alone,
     layouts::Layouts,
     opened::fill_in,
     options::Options,
@@ -140,6 +141,9 @@ impl<'r> Checking<'r> {
         }
         note_first(&mut good, &odd);
         note_gaps(&mut good);
+        let (kept, unread) = rows_alone(run);
+        good.extend(kept);
+        errors.extend(unread);
         Report::new(vec![run.path.display().to_string()], errors, good)
     }
 }

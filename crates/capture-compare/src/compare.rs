@@ -12,6 +12,7 @@ use crate::{
     gather::Fault,
     index::{Group, Index},
     judged::Judged,
+    kept,
     layouts::{Layouts, Side},
     opened::{Opened, Opening, SIDES},
     options::{OneSided, Options, PairBy},
@@ -30,6 +31,7 @@ use crate::{
     walk::{Decided, walk},
 };
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Compares a candidate run with a reference.
 #[must_use]
@@ -364,7 +366,16 @@ impl<'r> Comparison<'r> {
             }
         }
         let runs = self.sides.each_ref().map(|side| side.run.path.display().to_string());
-        let rows = decided.into_iter().map(|d| d.row).collect();
+        let (kept, unread) =
+            kept::rows(self.sides.each_ref().map(|side| side.run), self.layouts, self.options);
+        errors.extend(unread);
+        let of_kept: HashSet<_> = kept.iter().map(|row| (row.tap.clone(), row.step, row.call)).collect();
+        let rows = decided.into_iter().map(|d| d.row);
+        // What one side has in full and the other as a digest is no more missing than compared.
+        let is_other = |row: &Row| {
+            row.verdict != Some(Verdict::Missing) || !of_kept.contains(&(row.tap.clone(), row.step, row.call))
+        };
+        let rows = rows.filter(is_other).collect::<Vec<_>>().into_iter().chain(kept).collect();
         Report { left_out: self.left_out, ..Report::new(runs.to_vec(), errors, rows) }
     }
 }

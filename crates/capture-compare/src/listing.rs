@@ -1,5 +1,6 @@
 //! Where a run is: the files of a directory that are a run's, and the one run that a path means.
 
+use capture_core::digested::SUFFIX;
 use capture_core::segment::{JOURNAL, PARTIAL, SEALED};
 use std::{
     collections::BTreeMap,
@@ -54,11 +55,13 @@ pub(crate) struct Listing {
     /// Base names, and whether the sealed one was seen.
     pub(crate) segments: BTreeMap<OsString, bool>,
     pub(crate) manifests: Vec<OsString>,
+    /// Files of records without bytes.
+    pub(crate) digests: Vec<OsString>,
 }
 
 impl Listing {
     fn is_run(&self) -> bool {
-        !self.segments.is_empty() || !self.manifests.is_empty()
+        !(self.segments.is_empty() && self.manifests.is_empty() && self.digests.is_empty())
     }
 }
 
@@ -74,9 +77,12 @@ pub(crate) fn list(dir: &Path) -> io::Result<Listing> {
             *files.segments.entry(OsString::from_vec(base.to_vec())).or_default() |= sealed.is_some();
         } else if name_bytes.starts_with(b"rank") && name_bytes.ends_with(b".json") {
             files.manifests.push(name);
+        } else if name_bytes.starts_with(b"rank") && name_bytes.ends_with(SUFFIX.as_bytes()) {
+            files.digests.push(name);
         }
     }
     files.manifests.sort();
+    files.digests.sort();
     Ok(files)
 }
 

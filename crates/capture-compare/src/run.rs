@@ -5,9 +5,9 @@ use crate::{
     data::{Data, Pieces, Unread},
     listing::{list, locate},
     segment::{self, Segment},
-    source::{Source, file_error},
+    source::{Source, file_error, open_regular},
 };
-use capture_core::{Dtype, Identity, Manifest, Record, Stored};
+use capture_core::{Digested, Dtype, Identity, Manifest, Record, Stored, digested};
 use serde::{Deserialize, Serialize};
 use std::{
     borrow::Cow,
@@ -34,6 +34,8 @@ pub struct Run {
     pub processes: Vec<Process>,
     /// All records, by process and within it in the order of capture.
     pub entries: Vec<Entry>,
+    /// Records of which only statistics or a hash were kept, in the same order.
+    pub digests: Vec<Kept>,
     /// What could not be read.
     pub errors: Vec<FileError>,
     sources: Vec<Source>,
@@ -66,6 +68,15 @@ pub struct Entry {
     length: u64,
 }
 
+/// A record of which only statistics or a hash were kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What is known of it, and what was kept.
+    pub digested: Digested,
+    /// Index into [`Run::processes`].
+    pub process: usize,
+}
+
 impl Entry {
     /// Where its bytes begin in their file.
     #[must_use]
@@ -95,6 +106,9 @@ impl Run {
         let mut reading = Reading::of(path, access);
         for (base, is_sealed) in &files.segments {
             reading.segment(base, *is_sealed);
+        }
+        for name in &files.digests {
+            reading.digests(name);
         }
         for manifest in files.manifests {
             reading.manifest(&manifest);
@@ -181,6 +195,7 @@ struct Reading {
     processes: Vec<Process>,
     by_id: HashMap<String, usize>,
     entries: Vec<Entry>,
+    digests: Vec<Kept>,
     errors: Vec<FileError>,
     sources: Vec<Source>,
 }
@@ -193,6 +208,7 @@ impl Reading {
             processes: Vec::new(),
             by_id: HashMap::new(),
             entries: Vec::new(),
+            digests: Vec::new(),
             errors: Vec::new(),
             sources: Vec::new(),
         }
@@ -218,6 +234,31 @@ impl Reading {
                 length,
             }
         }));
+    }
+
+    /// Records without bytes. What makes no sense of them is listed, one line for the file.
+    fn digests(&mut self, name: &OsStr) {
+        let path = self.dir.join(name);
+        let read = || {
+            let file = open_regular(&path).map_err(|e| e.to_string())?;
+            let length = file.metadata().map_err(|e| e.to_string())?.len();
+            let source = Source::new(&file, path.clone(), None, self.access).map_err(|e| e.to_string())?;
+            let bytes = source.bytes(0, length).map_err(|e| e.to_string())?;
+            digested::decode(&bytes).map_err(|e| e.to_string())
+        };
+        let (identity, records, broken) = match read() {
+            Ok(Some(read)) => read,
+            // Its process has just begun the file, or died then: nothing is lost.
+            Ok(None) => return,
+            Err(reason) => return self.errors.push(FileError { file: path, reason }),
+        };
+        if let Some(first) = broken.first() {
+            let more =
+                if broken.len() > 1 { format!("; {} more lines", broken.len() - 1) } else { String::new() };
+            self.errors.push(file_error(&path, &format!("{first}{more}")));
+        }
+        let Some(process) = self.process(identity, &path) else { return };
+        self.digests.extend(records.into_iter().map(|digested| Kept { digested, process }));
     }
 
     fn manifest(&mut self, name: &OsStr) {
@@ -264,7 +305,10 @@ impl Reading {
         for entry in &mut self.entries {
             entry.process = place[entry.process];
         }
-        let mut processes: Vec<_> = self.processes.into_iter().zip(place).collect();
+        for kept in &mut self.digests {
+            kept.process = place[kept.process];
+        }
+        let mut processes: Vec<_> = std::mem::take(&mut self.processes).into_iter().zip(place).collect();
         processes.sort_by_key(|(_, place)| *place);
 
         // Sorting keeps the order of segments where hostile files repeat a seq.
@@ -280,10 +324,25 @@ impl Reading {
         }
         let mut index = 0..;
         self.entries.retain(|_| !index.next().is_some_and(|i| twice.contains(&i)));
+        self.keep_one_of_each();
         let processes = processes.into_iter().map(|(process, _)| process).collect();
-        let Self { dir: path, entries, errors, sources, .. } = self;
+        let Self { dir: path, entries, digests, errors, sources, .. } = self;
         let (pieces, away) = Default::default();
-        Run { path, processes, entries, errors, sources, pieces, away }
+        Run { path, processes, entries, digests, errors, sources, pieces, away }
+    }
+
+    /// Leaves out digests of what was captured in full, or stands there before, by the same process.
+    fn keep_one_of_each(&mut self) {
+        self.digests.sort_by_key(|kept| (kept.process, kept.digested.record.seq));
+        let key = |process: usize, record: &Record| (process, record.step, record.call, record.tap.clone());
+        let mut seen: HashSet<_> = self.entries.iter().map(|e| key(e.process, &e.record)).collect();
+        let before = self.digests.len();
+        self.digests.retain(|kept| seen.insert(key(kept.process, &kept.digested.record)));
+        let twice = before - self.digests.len();
+        if twice > 0 {
+            let reason = format!("{twice} records of mode stats or hash stand twice for their process");
+            self.errors.push(file_error(&self.dir, &reason));
+        }
     }
 }
 

@@ -4,10 +4,12 @@
 //! of one record are not mixed with another's; only a record of several pieces keeps the turn while it copies. Nothing
 //! here touches a file: that is the writer's, at the other end of the ring.
 
+use crate::digest::{self, Digest};
 use crate::leavings::Leavings;
 use crate::pack::{Block, Source};
 use crate::record::Record;
 use crate::ring::{NoRoom, Patience, Reservation, Ring};
+use crate::select::Mode;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::view::TensorView;
 use safetensors::Dtype;
@@ -24,9 +26,29 @@ pub(crate) struct Draft {
     pub(crate) record: Record,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<u64>,
+    /// Bytes of the tensor.
     pub(crate) n_bytes: u64,
     /// The selection's rule that wants it.
     pub(crate) rule: usize,
+    /// What the rule keeps: the bytes, or one of the two digests.
+    pub(crate) mode: Mode,
+    /// The digest, once it is computed.
+    pub(crate) digest: Option<Digest>,
+}
+
+impl Draft {
+    /// Bytes that the record takes of what may be written: those of the tensor or, of a digest, what its line has at most
+    /// but for names that JSON makes longer.
+    pub(crate) fn charge(&self) -> u64 {
+        const LINE: usize = 640;
+        const NUMBER: usize = 21;
+        let Record { tap, strides, placement, .. } = &self.record;
+        let names = tap.len() + placement.as_ref().map_or(0, String::len);
+        match self.mode {
+            Mode::Full => self.n_bytes,
+            _ => (LINE + names + NUMBER * (self.shape.len() + strides.len())) as u64,
+        }
+    }
 }
 
 /// What comes through the ring.
@@ -38,6 +60,8 @@ pub(crate) enum Piece {
     More,
     /// The record begun before will not be completed.
     Abandon,
+    /// A record without bytes: its digest is in the draft.
+    Digest(Box<Draft>),
     /// Seal the open segment, for whoever waits in [`Engine::flush`].
     Seal,
 }
@@ -142,13 +166,24 @@ impl Engine {
         })
     }
 
-    /// Copies a tensor into the ring. When this returns the tensor may be overwritten or freed.
+    /// Copies a tensor into the ring, or its digest. When this returns the tensor may be overwritten or freed.
     pub(crate) fn stage(
         &self,
         mut draft: Box<Draft>,
         view: &TensorView<'_>,
         on_full: OnFull,
     ) -> Result<(), NotStaged> {
+        if draft.mode != Mode::Full && draft.digest.is_none() {
+            if on_full == OnFull::Busy && draft.n_bytes as usize > self.max_piece() {
+                // This takes a while, as copying it would.
+                return Err(NotStaged::Busy(draft));
+            }
+            // Before its turn: nobody else need wait for it.
+            draft.digest = Some(match draft.mode {
+                Mode::Hash => Digest::Hash { hash: digest::hash(view) },
+                _ => Digest::Stats { stats: digest::stats(view) },
+            });
+        }
         let turn = match on_full {
             OnFull::Busy => match self.turn.try_lock() {
                 Some(turn) => turn,
@@ -157,6 +192,9 @@ impl Engine {
             OnFull::Wait(_) | OnFull::Drop => self.turn.lock(),
         };
         draft.record.seq = *turn;
+        if draft.digest.is_some() {
+            return self.stage_digest(draft, on_full, turn);
+        }
         let source = Source::new(view);
         if draft.n_bytes as usize <= self.max_piece() {
             self.stage_whole(draft, &source, on_full, turn)
@@ -167,6 +205,24 @@ impl Engine {
 
     fn max_piece(&self) -> usize {
         (self.ring.capacity() / 4).min(MAX_PIECE)
+    }
+
+    /// A place in the queue and no bytes.
+    fn stage_digest(
+        &self,
+        draft: Box<Draft>,
+        on_full: OnFull,
+        mut turn: MutexGuard<'_, u64>,
+    ) -> Result<(), NotStaged> {
+        let mut draft = Some(draft);
+        let piece = || Piece::Digest(draft.take().expect("a piece is made once"));
+        match self.ring.reserve(0, piece, on_full.patience()) {
+            Ok(_) => {
+                *turn += 1;
+                Ok(())
+            }
+            Err(no_room) => Err(on_full.refusal(no_room, draft)),
+        }
     }
 
     /// One piece: other producers reserve theirs while it is copied.

@@ -1,5 +1,6 @@
 //! What a writer that is through has left in its run, for the case that it was all for nothing.
 
+use crate::digested::SUFFIX;
 use crate::rundir::RunDir;
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ impl Leavings {
                 let _ = dir.delete(&format!("{}.{segment:06}.{suffix}", self.stem));
             }
         }
+        let _ = dir.delete(&format!("{}{SUFFIX}", self.stem));
         let _ = dir.delete(&format!("{}.json", self.stem));
     }
 

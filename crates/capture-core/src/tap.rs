@@ -194,11 +194,9 @@ pub fn begin(
             state.publish();
         }
     }
-    let (rule, head) = match decision {
-        Decision::Capture { rule, mode: Mode::Full, head } => (rule, head),
-        Decision::Capture { mode: mode @ (Mode::Stats | Mode::Hash), .. } => {
-            let reason = format!("mode {mode} is not built yet, only full is");
-            return Err(state.refused(&name, reason));
+    let (rule, mode, head) = match decision {
+        Decision::Capture { rule, mode: mode @ (Mode::Full | Mode::Stats | Mode::Hash), head } => {
+            (rule, mode, head)
         }
         Decision::Skip | Decision::Capture { .. } => return Ok(None),
     };
@@ -208,12 +206,20 @@ pub fn begin(
         kept[0] = head;
         kept
     });
+    let shape_of_kept = kept.as_deref().map(|kept| element.recorded_shape(kept));
+    let kept = match (mode, rows) {
+        (Mode::Stats | Mode::Hash, Some(rows)) => without_padding(kept, view.shape(), rows),
+        _ => kept,
+    };
     let full_rows = full_rows.and_then(|rows| element.recorded_rows(view.shape(), rows));
     let rows = rows.and_then(|rows| element.recorded_rows(view.shape(), rows));
-    let shape = kept.as_deref().map_or(shape, |kept| element.recorded_shape(kept));
+    let digested = kept.as_deref().map(|kept| element.recorded_shape(kept));
+    let shape = shape_of_kept.unwrap_or(shape);
     let n_bytes = kept.as_deref().map_or(*view, |kept| view.head(kept)).n_bytes();
     let dtype = element.recorded_dtype();
-    if byte_length(dtype, &shape) != Some(n_bytes) {
+    if byte_length(dtype, &shape).is_none()
+        || byte_length(dtype, digested.as_deref().unwrap_or(&shape)) != Some(n_bytes)
+    {
         // Half a byte of `head=N` rows, or an empty tensor with dimensions that no file can hold.
         let reason = StoredError::Bits { dtype, shape }.to_string();
         return Err(state.refused(&name, reason));
@@ -233,8 +239,17 @@ pub fn begin(
         encoding: element.encoding().map(str::to_owned),
         crc32: 0,
     };
-    let draft = Box::new(Draft { record, dtype, shape, n_bytes, rule });
+    let draft = Box::new(Draft { record, dtype, shape, n_bytes, rule, mode, digest: None });
     state.ticket(name, draft, kept)
+}
+
+/// The shape in memory of the rows that a digest is of: those that are kept and no padding.
+fn without_padding(kept: Option<Vec<u64>>, shape: &[u64], rows: u64) -> Option<Vec<u64>> {
+    let mut valid = kept.unwrap_or_else(|| shape.to_vec());
+    if let Some(first) = valid.first_mut() {
+        *first = rows.min(*first);
+    }
+    Some(valid)
 }
 
 impl State {

@@ -105,7 +105,7 @@ impl State {
         };
         let Some(session) = self.active() else { return Ok(None) };
         let ledger = Arc::clone(&session.ledger);
-        let (staged, next) = (session.staged_bytes, draft.n_bytes);
+        let (staged, next) = (session.staged_bytes, draft.charge());
         // What the headers of many small segments take counts as well.
         let written = staged + session.engine.as_ref().map_or(0, |engine| engine.overhead());
         let over = |n_bytes: u64, limit: u64| n_bytes.saturating_add(next) > limit;
@@ -124,7 +124,7 @@ impl State {
             self.publish();
             return Ok(None);
         }
-        session.staged_bytes += draft.n_bytes;
+        session.staged_bytes += next;
         let engine = self.engine().map_err(|reason| {
             ledger.lose(&tap, &reason);
             CaptureError::Lost { tap: tap.to_string(), reason }

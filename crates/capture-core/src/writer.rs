@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "reads the ring's ranges, and masks signals")]
 
 use crate::config::MinFree;
+use crate::digested::{self, DigestFile, Digested};
 use crate::engine::{Draft, Engine, Piece};
 use crate::leavings::Leavings;
 use crate::ledger::Ledger;
@@ -123,6 +124,7 @@ fn drain(engine: &Engine, ledger: &Ledger, reason: &str, mut open: Option<Open>)
             Piece::First(draft) => open = Some(Open::new(draft, n_bytes)),
             Piece::More => open = open.map(|open| open.with(n_bytes)),
             Piece::Abandon => open = None,
+            Piece::Digest(draft) => ledger.lose(&draft.record.tap, reason),
             Piece::Seal => engine.note_sealed(),
         }
         engine.note_moved(n_bytes);
@@ -167,6 +169,8 @@ enum Failure {
 struct Writer {
     dir: RunDir,
     segments: SegmentWriter,
+    /// Records of mode stats and hash, once there is one.
+    digests: Option<DigestFile>,
     n_segments: u64,
     assignment: Assignment,
     /// The record that is being written.
@@ -186,6 +190,7 @@ impl Writer {
         let mut writer = Self {
             dir,
             segments,
+            digests: None,
             n_segments: 0,
             assignment,
             open: None,
@@ -212,6 +217,11 @@ impl Writer {
                     taken?;
                     if self.seals_asked > 0 && self.open.is_none() {
                         self.segments.seal()?;
+                        self.sync_digests()?;
+                        if self.digests.is_some() {
+                            // A segment that is sealed is in the manifest; so is a line that is asked for.
+                            self.write_manifest()?;
+                        }
                     }
                 }
                 Next::Timeout if due.is_some_and(|due| Instant::now() >= due) => self.segments.seal()?,
@@ -258,6 +268,7 @@ impl Writer {
                 self.open = None;
                 self.segments.abandon()?;
             }
+            Piece::Digest(draft) => self.write_digest(draft)?,
             Piece::Seal => self.seals_asked += 1,
         }
         if self.open.is_none() {
@@ -274,6 +285,40 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// Appends the line of a record that has no bytes.
+    fn write_digest(&mut self, draft: &Draft) -> Result<(), Failure> {
+        let Draft { record, dtype, shape, digest: Some(digest), .. } = draft else { return Ok(()) };
+        let (record, shape, digest) = (record.clone(), shape.clone(), digest.clone());
+        let line = digested::line(&Digested { record, dtype: *dtype, shape, digest });
+        let n_bytes = line.len() as u64;
+        let written = self.check_space(n_bytes).and_then(|()| self.append_digest(&line));
+        match &written {
+            Ok(()) => self.assignment.ledger.record(draft.rule, n_bytes),
+            Err(failure) => self.assignment.ledger.lose(&draft.record.tap, &failure.to_string()),
+        }
+        written
+    }
+
+    fn append_digest(&mut self, line: &str) -> Result<(), Failure> {
+        let identity = &self.assignment.identity;
+        let io = |what| {
+            let path = self.dir.path().join(DigestFile::name(identity));
+            move |source| Failure::Io { what, path, source }
+        };
+        if self.digests.is_none() {
+            self.digests =
+                Some(DigestFile::create(&self.dir, identity).map_err(io("make the file of statistics"))?);
+        }
+        self.digests.as_mut().map_or(Ok(()), |digests| digests.write(line)).map_err(io("write statistics"))
+    }
+
+    /// Has the lines on the disk.
+    fn sync_digests(&mut self) -> Result<(), Failure> {
+        let path = self.dir.path().join(DigestFile::name(&self.assignment.identity));
+        let Some(digests) = &mut self.digests else { return Ok(()) };
+        digests.sync().map_err(|source| Failure::Io { what: "sync statistics", path, source })
     }
 
     /// Keeps the manifest abreast of the segments; whether any was sealed since.
@@ -330,6 +375,7 @@ impl Writer {
     /// Seals what is complete and writes the last manifest, unless all is to be thrown away.
     fn finish(&mut self, engine: &Engine) -> Result<(), Failure> {
         let sealed = self.segments.seal();
+        let synced = self.sync_digests();
         let stem = self.assignment.identity.stem();
         let leavings = Leavings { dir: self.dir.path().to_owned(), stem, n_segments: self.segments.begun() };
         if engine.leave(leavings) {
@@ -339,6 +385,7 @@ impl Writer {
         self.write_manifest()?;
         self.tell_what_is_missing();
         sealed?;
+        synced?;
         noted.map(drop)
     }
 

@@ -2,12 +2,12 @@
 //! and a comparison that is spread over them knows the whole run everywhere, but reads on each what lies there. Records of
 //! other machines are handed over; those that turn out to be missing are remembered, so that they can be.
 
-use super::{Entry, FileError, Process, Reading, Run, checkpoint};
+use super::{Entry, FileError, Kept, Process, Reading, Run, checkpoint};
 use crate::data::Pieces;
 use crate::source::{Access, Source, file_error};
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -21,6 +21,7 @@ pub struct Catalogue {
     path: PathBuf,
     processes: Vec<Process>,
     entries: Vec<Entry>,
+    digests: Vec<Kept>,
     errors: Vec<FileError>,
     files: Vec<CataloguedFile>,
 }
@@ -71,6 +72,7 @@ impl Catalogue {
             path: run.path.clone(),
             processes: run.processes.clone(),
             entries: run.entries.clone(),
+            digests: run.digests.clone(),
             errors: run.errors.clone(),
             files: run.sources.iter().map(file).collect(),
         }
@@ -83,6 +85,7 @@ impl Catalogue {
         let mut reading = Reading::of(all.first()?.path.clone(), Access::Unmapped);
         let mut files: Vec<CataloguedFile> = Vec::new();
         let mut known: HashMap<String, usize> = HashMap::new();
+        let mut kept_seqs = HashSet::new();
         for catalogue in all {
             let mut place = Vec::with_capacity(catalogue.files.len());
             for file in catalogue.files {
@@ -112,14 +115,22 @@ impl Catalogue {
                     reading.entries.push(entry);
                 }
             }
+            for mut kept in catalogue.digests {
+                let Some(Some(process)) = processes.get(kept.process) else { continue };
+                kept.process = *process;
+                // Machines that share a file system see the same.
+                if kept_seqs.insert((*process, kept.digested.record.seq)) {
+                    reading.digests.push(kept);
+                }
+            }
             for error in catalogue.errors {
                 if !reading.errors.contains(&error) {
                     reading.errors.push(error);
                 }
             }
         }
-        let Run { path, processes, entries, errors, .. } = reading.finish();
-        Some(Self { path, processes, entries, errors, files })
+        let Run { path, processes, entries, digests, errors, .. } = reading.finish();
+        Some(Self { path, processes, entries, digests, errors, files })
     }
 
     /// The run directory, on the first machine that has it.
@@ -165,6 +176,7 @@ impl Catalogue {
             path: self.path.clone(),
             processes: self.processes.clone(),
             entries: self.entries.clone(),
+            digests: self.digests.clone(),
             errors: self.errors.clone(),
             sources: self.files.iter().map(source).collect(),
             pieces: Pieces::default(),

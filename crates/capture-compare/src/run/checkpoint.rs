@@ -96,7 +96,16 @@ impl Run {
         };
         let processes = vec![Process { identity, manifest: None }];
         let (pieces, away) = Default::default();
-        Ok(Self { path: path.to_owned(), processes, entries, errors, sources, pieces, away })
+        Ok(Self {
+            path: path.to_owned(),
+            processes,
+            entries,
+            digests: Vec::new(),
+            errors,
+            sources,
+            pieces,
+            away,
+        })
     }
 }
 

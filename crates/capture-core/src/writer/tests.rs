@@ -55,7 +55,15 @@ fn draft() -> Piece {
         encoding: None,
         crc32: 0,
     };
-    Piece::First(Box::new(Draft { record, dtype: Dtype::U8, shape: vec![6], n_bytes: 6, rule: 0 }))
+    Piece::First(Box::new(Draft {
+        record,
+        dtype: Dtype::U8,
+        shape: vec![6],
+        n_bytes: 6,
+        rule: 0,
+        mode: Mode::Full,
+        digest: None,
+    }))
 }
 
 /// What the sealed segments hold, in their order.

@@ -7,12 +7,12 @@
 #![expect(unsafe_code, reason = "functions built for vectors that not every processor has")]
 
 /// How many sums run side by side.
-pub(crate) const LANES: usize = 16;
+pub const LANES: usize = 16;
 
 /// A loop over plain slices. `run` is to be `#[inline(always)]`, and so is all that it calls, as only what is inlined is built
 /// for wider vectors and fuses in one instruction. The standard library's `map` and `for_each` of arrays and ranges may
 /// not be: such loops are written out.
-pub(crate) trait Loop {
+pub trait Loop {
     /// What it finds.
     type Found;
     /// Runs it.
@@ -20,7 +20,7 @@ pub(crate) trait Loop {
 }
 
 /// Runs the loop.
-pub(crate) fn run<L: Loop>(work: L) -> L::Found {
+pub fn run<L: Loop>(work: L) -> L::Found {
     #[cfg(target_arch = "x86_64")]
     {
         let is_fused = is_x86_feature_detected!("fma");

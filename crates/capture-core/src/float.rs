@@ -1,6 +1,6 @@
 //! The floating-point formats of the file format: how finely each resolves, and where a value stands on its line.
 
-use capture_core::Dtype;
+use safetensors::Dtype;
 use serde::{Deserialize, Serialize};
 
 /// A binary floating-point format, by what a comparison needs of it.

@@ -9,8 +9,8 @@ use crate::{
     float::Float,
     vectors::{self, Loop},
 };
-use capture_core::Dtype;
 use half::{f16, slice::HalfFloatSliceExt as _};
+use safetensors::Dtype;
 
 /// Numbers per element: 2 for complex, real part first, else 1.
 #[must_use]
@@ -79,8 +79,9 @@ pub fn fits_f32(dtype: Dtype) -> bool {
     Float::of(dtype).is_some_and(|float| float.precision <= 24 && float.min_exponent >= -127)
 }
 
-/// A stored integer or boolean.
-pub(crate) fn integer(dtype: Dtype, bytes: &[u8]) -> i128 {
+/// A stored integer or boolean, of at most 8 little-endian bytes.
+#[must_use]
+pub fn integer(dtype: Dtype, bytes: &[u8]) -> i128 {
     let mut wide = [0; 8];
     wide[..bytes.len()].copy_from_slice(bytes);
     let shift = 64 - 8 * bytes.len();
