@@ -16,7 +16,7 @@ mod texts;
 use capture_cli::{Comparison, Reading};
 use capture_compare::{Access, Layouts, Options, Run, summary::summarise, transform::Transform};
 use capture_core::{
-    Dtype, Placements, Selection, header, journal,
+    Dtype, Placements, Selection, digested, header, journal,
     manifest::Manifest,
     ranks::RankSet,
     select::{Globs, Plan, Subject},
@@ -68,11 +68,11 @@ mod target {
     pub(super) fn bytes_of_a_file(input: &[u8]) {
         let _ = header::parse(input, input.len() as u64 + 8);
         let _ = journal::decode(input);
+        let _ = digested::decode(input);
         let _ = Manifest::parse(input);
         let dir = TempDir::new().unwrap();
-        for name in ["rank0.pid1-ab.000000.safetensors", "rank0.pid1-ab.000001.journal", "rank0.pid1-ab.json"]
-        {
-            fs::write(dir.path().join(name), input).unwrap();
+        for name in ["000000.safetensors", "000001.journal", "json", "stats.jsonl"] {
+            fs::write(dir.path().join(format!("rank0.pid1-ab.{name}")), input).unwrap();
         }
         look_through(dir.path());
     }

@@ -41,7 +41,7 @@ ids           1          2  0-1    I64    [2]      64 B
 
     let found = json(&sample.command("ls", &["--json"]), 0);
     let ids = json!({"tap": "ids", "steps": [1], "calls": 2, "ranks": [0, 1], "dtypes": ["I64"], "shapes": [[2]],
-        "placements": [], "full_rows": null, "records": 4, "bytes": 64});
+        "placements": [], "full_rows": null, "records": 4, "bytes": 64, "modes": ["full"]});
     assert_eq!((&found["taps"][2], &found["errors"]), (&ids, &json!([])));
     let rank1 = json!({"rank": 1, "world": 2, "process": "43-0badcafe", "records": 8, "bytes": 104, "state": null,
         "end_reason": null, "lost": null, "refused": null, "losses": [],

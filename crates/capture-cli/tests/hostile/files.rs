@@ -50,6 +50,9 @@ pub(crate) fn run(choices: &mut Choices<'_>, dir: &Path, tensors: &[Tensor]) {
         spoil(choices, &mut tags, 3);
         let tensors: Vec<Tensor> =
             (0..).zip(tensors).map(|(seq, like)| similar(choices, seq, like)).collect();
+        if choices.is(20) {
+            digests(choices, &dir.join(format!("rank{rank}.pid{id}.stats.jsonl")), &tags, &tensors);
+        }
         let base = format!("rank{rank}.pid{id}.000000");
         if choices.is(30) {
             partial(choices, dir, &base, &tags, tensors);
@@ -69,6 +72,33 @@ pub(crate) fn run(choices: &mut Choices<'_>, dir: &Path, tensors: &[Tensor]) {
             fs::write(dir.join(format!("rank{rank}.pid{id}.json")), manifest.to_string()).unwrap();
         }
     }
+}
+
+/// What is kept of tensors in modes stats and hash.
+fn digests(choices: &mut Choices<'_>, path: &Path, tags: &Value, tensors: &[Tensor]) {
+    let mut lines = format!("{tags}\n");
+    for tensor in tensors {
+        let mut line = tensor.record.clone();
+        let n = tensor.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
+        let digest = match choices.is(50) {
+            true => {
+                json!({"mode": "hash", "hash": *choices.of(&["0123456789abcdef", "fedcba9876543210", "x"])})
+            }
+            false => json!({"mode": "stats", "stats": {
+                "n": n, "nan": choices.below(2), "pos_inf": 0, "neg_inf": 0, "zero": choices.number(), "min": -1.0,
+                "max": 1.5, "mean": 0.25, "rms": 1.0, "absmax": 1.5,
+            }}),
+        };
+        if let (Value::Object(line), Value::Object(digest)) = (&mut line, digest) {
+            line.extend(digest);
+            line.insert("dtype".into(), tensor.dtype.into());
+            line.insert("shape".into(), tensor.shape.clone().into());
+        }
+        spoil(choices, &mut line, 5);
+        lines += &format!("{line}\n");
+    }
+    lines.truncate(lines.len() - usize::from(choices.is(10)));
+    fs::write(path, lines).unwrap();
 }
 
 /// Safetensors files that nobody of us wrote, and perhaps their index.
