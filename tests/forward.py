@@ -100,7 +100,7 @@ class Forward:
                     assert process.stdout is not None
                     assert process.stdout.readline() == "ready\n"
                 beside(ranks)
-            return [_end(process) for process in ranks]
+            return [_end(process, 60 + steps / 50) for process in ranks]
         finally:
             for process in ranks:
                 process.kill()
@@ -112,7 +112,7 @@ class Forward:
         return self.directory / f"run{self.n}"
 
 
-def _end(process: "subprocess.Popen[str]") -> Rank:
-    stdout, stderr = process.communicate(timeout=60)
+def _end(process: "subprocess.Popen[str]", timeout: float) -> Rank:
+    stdout, stderr = process.communicate(timeout=timeout)
     lines = [line for line in stdout.splitlines() if line != "ready"]
     return Rank(process.returncode, lines[0] if lines else "", stderr)

@@ -37,7 +37,8 @@ def check(before: dict[str, int], after: dict[str, int]) -> None:
     sys.stderr.write(f"{CYCLES} cycles: {before} before, {after} after\n")
     for what in ("descriptors", "handlers"):
         assert after[what] == before[what], (before, after)
-    assert after["mappings"] <= before["mappings"] + 4, (before, after)
+    # The C library keeps the stacks of threads that lived at once, of two mappings each.
+    assert after["mappings"] <= before["mappings"] + 40, (before, after)
     assert after["rss_kib"] <= before["rss_kib"] + 2048, (before, after)
 
 
