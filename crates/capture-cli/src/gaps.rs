@@ -63,21 +63,6 @@ fn absent(run: &Run) -> Option<String> {
         .then(|| format!("rank{plural} {} of {world} wrote nothing\n", number::ranges(absent)))
 }
 
-/// That nobody said what the ranks are to each other, and how to say it.
-pub(crate) fn assumed_mesh(runs: &[Run]) -> Option<String> {
-    let processes = runs.iter().flat_map(|run| &run.processes);
-    let assumed = processes.filter(|process| process.identity.mesh.assumed);
-    let world = assumed.filter_map(|process| process.identity.world).max().filter(|world| *world > 1)?;
-    let other = if world.is_multiple_of(2) && world > 2 {
-        format!("pp=2,tp={}", world / 2)
-    } else {
-        format!("pp={world}")
-    };
-    Some(format!(
-        "the mesh is assumed: all {world} ranks are taken as tp; set TPCAPTURE_MESH=tp={world}, or what it is, such as {other}\n"
-    ))
-}
-
 /// Rules of the selection that captured nothing on any rank.
 fn idle(run: &Run) -> Vec<String> {
     let mut records: BTreeMap<&str, u64> = BTreeMap::new();

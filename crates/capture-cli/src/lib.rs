@@ -11,7 +11,6 @@ mod pattern;
 mod rows;
 mod notes;
 mod gaps;
-mod suggested;
 mod comparison;
 mod terminal;
 mod page;

@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    gaps::{assumed_mesh, gaps},
+    gaps::gaps,
     number,
     output::{Output, lines, table},
     run::{RunArgs, dtype, logical_shape, printable},
@@ -187,7 +187,10 @@ fn heading(run: &Run, listing: &Listing<'_>) -> String {
         number::bytes(total)
     );
     text += &gaps(run);
-    text.extend(assumed_mesh(std::slice::from_ref(run)));
+    if run.processes.iter().any(|p| p.identity.mesh.assumed) {
+        text +=
+            "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4\n";
+    }
     text
 }
 

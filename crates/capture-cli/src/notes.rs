@@ -19,25 +19,18 @@ pub(crate) fn place(tap: &str, steps: impl IntoIterator<Item = u64>, call: u64) 
 struct Note<'r> {
     row: &'r Row,
     text: String,
+    suggest: Option<&'r str>,
     steps: Vec<u64>,
     /// The worst of the rows.
     verdict: Option<Verdict>,
 }
 
-impl Note<'_> {
-    /// Whether it is of something that is not as it should be.
-    fn is_odd(&self) -> bool {
-        self.verdict > Some(Verdict::Rounding)
-    }
-}
-
-/// A line for each note, steps merged; first what is not as it should be, and nothing else where `most` is less than all.
-/// Where there are more than that, those of the worst rows, the first of equals.
+/// A line for each note, steps merged. Where there are more than `most`, those of the worst rows, the first of equals.
 pub(crate) fn notes(rows: &[Row], most: usize) -> String {
     let mut notes: Vec<Note<'_>> = Vec::new();
     let mut known = HashMap::new();
     for row in rows {
-        for text in of(row) {
+        for (text, suggest) in of(row) {
             let key = (row.tap.as_str(), row.call, row.group.as_deref(), text.clone());
             let at = *known.entry(key).or_insert(notes.len());
             match notes.get_mut(at) {
@@ -45,16 +38,14 @@ pub(crate) fn notes(rows: &[Row], most: usize) -> String {
                     note.steps.push(row.step);
                     note.verdict = note.verdict.max(row.verdict);
                 }
-                None => notes.push(Note { row, text, steps: vec![row.step], verdict: row.verdict }),
+                None => notes.push(Note { row, text, suggest, steps: vec![row.step], verdict: row.verdict }),
             }
         }
     }
     let mut order: Vec<usize> = (0..notes.len()).collect();
     order.sort_by_key(|i| std::cmp::Reverse(notes[*i].verdict));
-    let n_odd = notes.iter().filter(|note| note.is_odd()).count();
-    let shown = if n_odd > 0 && most < notes.len() { n_odd.min(most) } else { most.min(notes.len()) };
-    let hidden = order.split_off(shown).len();
-    order.sort_unstable_by_key(|i| (!notes[*i].is_odd(), *i));
+    let hidden = order.split_off(most.min(order.len())).len();
+    order.sort_unstable();
     let mut lines: String = order.into_iter().map(|i| line(&notes[i])).collect();
     if hidden > 0 {
         lines += &format!("… {hidden} more note{}: --all\n", if hidden == 1 { "" } else { "s" });
@@ -63,20 +54,21 @@ pub(crate) fn notes(rows: &[Row], most: usize) -> String {
 }
 
 fn line(note: &Note<'_>) -> String {
-    let Note { row, text, steps, .. } = note;
+    let Note { row, text, suggest, steps, .. } = note;
     let group = row.group.as_ref().map_or_else(String::new, |g| format!(", {}", printable(g)));
     let place = place(&row.tap, steps.iter().copied(), row.call);
-    format!("{place}{group}: {text}\n")
+    let suggest = suggest.map_or_else(String::new, |s| format!("  placement = {s:?}\n"));
+    format!("{place}{group}: {text}\n{suggest}")
 }
 
-/// The notes of one row.
-fn of(row: &Row) -> Vec<String> {
+/// The notes of one row, and the placement that each suggests.
+fn of(row: &Row) -> Vec<(String, Option<&str>)> {
     // Where numbers are not finite stands at the top of the report.
     let told = row.diagnoses.iter().filter(|d| d.kind != Kind::NotFinite);
-    let mut notes: Vec<_> = told.map(|d| printable(&d.text)).collect();
+    let mut notes: Vec<_> = told.map(|d| (printable(&d.text), d.suggest.as_deref())).collect();
     let counted = |n: u64, what: &str, beyond: &str| {
         let plural = if n == 1 { "" } else { "s" };
-        (n > 0).then(|| format!("{n} {what}{plural} {beyond}"))
+        (n > 0).then(|| (format!("{n} {what}{plural} {beyond}"), None))
     };
     notes.extend(counted(row.padded, "slice", "of padding left out"));
     notes.extend(counted(row.nan, "place", "NaN on one side only"));
@@ -105,12 +97,8 @@ mod tests {
             row("a", 3, Verdict::Identical, "other"),
             row("a", 5, Verdict::Different, "bad"),
         ];
-        let all = "b, step 1: gone\na, step 5: bad\na, steps 1-2: fine\na, step 3: other\n";
+        let all = "a, steps 1-2: fine\nb, step 1: gone\na, step 3: other\na, step 5: bad\n";
         assert_eq!(notes(&rows, usize::MAX), all);
-        for most in [2, 3] {
-            assert_eq!(notes(&rows, most), "b, step 1: gone\na, step 5: bad\n… 2 more notes: --all\n");
-        }
-        assert_eq!(notes(&rows, 1), "a, step 5: bad\n… 3 more notes: --all\n");
-        assert_eq!(notes(&rows[..1], 1), "a, step 1: fine\n");
+        assert_eq!(notes(&rows, 2), "b, step 1: gone\na, step 5: bad\n… 2 more notes: --all\n");
     }
 }

@@ -28,6 +28,6 @@ pub(crate) fn report(args: &Args, machines: Machines<'_>) -> Result<Output, Erro
     drop(progress);
     let page = compared.page();
     fs::write(&args.output, &page).map_err(|reason| Error::Write { reason, path: args.output.clone() })?;
-    let text = format!("{}the page: {}\n", compared.headline(), args.output.display());
+    let text = format!("{}{}\n", compared.headline(), args.output.display());
     Ok(Output { text, notes: compared.complaints(), status: compared.exit_status() })
 }

@@ -2,12 +2,11 @@
 
 use crate::{
     comparison::Compared,
-    gaps::{assumed_mesh, gaps},
+    gaps::gaps,
     notes::{notes, place},
     number,
-    rows::{self, rows},
+    rows::rows,
     run::printable,
-    suggested::suggestions,
 };
 use capture_compare::{
     Report, Verdict,
@@ -50,7 +49,9 @@ impl Compared {
             let name = if self.runs.len() > 1 { format!("{}: ", run.path.display()) } else { String::new() };
             text.extend(gaps(run).lines().map(|line| format!("{}{line}\n", printable(&name))));
         }
-        text.extend(assumed_mesh(&self.runs));
+        if self.runs.iter().flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
+            text += "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4\n";
+        }
         if !report.rows.is_empty() {
             text += "\n";
             let window = if all { 0..report.rows.len() } else { window(report) };
@@ -63,8 +64,7 @@ impl Compared {
                     &format!("… {hidden} more row{}{before}: --all\n", if hidden == 1 { "" } else { "s" });
             }
         }
-        let mut notes = notes(&report.rows, if all { usize::MAX } else { MOST_NOTES });
-        notes += &suggestions(&report.rows);
+        let notes = notes(&report.rows, if all { usize::MAX } else { MOST_NOTES });
         if !notes.is_empty() {
             text += "\n";
             text += &notes;
@@ -113,7 +113,10 @@ fn headline(report: &Report) -> String {
         if first.ranks.len() > 1 && row.is_some_and(is_sum) {
             text += " (a sum: any of them)";
         }
-        text.extend(row.and_then(|row| evidence(row, report.runs.len() == 1)));
+        if let Some(worst) = row.and_then(|r| r.worst.as_ref()) {
+            let [reference, candidate] = [worst.reference, worst.candidate].map(number::float);
+            text += &format!("\nat {:?}: reference {reference}, candidate {candidate}", worst.index);
+        }
     }
     let mut counts: Vec<String> =
         report.counts.iter().filter(|c| *c.1 > 0).map(|(verdict, n)| format!("{n} {verdict}")).collect();
@@ -121,27 +124,6 @@ fn headline(report: &Report) -> String {
         counts.push(format!("{unchecked} not checked"));
     }
     format!("{text}\n{}\n", counts.join(", "))
-}
-
-/// The test that decided, and the element with the largest error: of another test it is not what broke it.
-fn evidence(row: &Row, is_one_run: bool) -> Option<String> {
-    let worst = row.worst.as_ref()?;
-    let sides = match is_one_run {
-        true if row.diagnoses.iter().any(|d| d.kind == Kind::NotTheSum) => {
-            ["the sum of the partials", "held"]
-        }
-        true => ["most ranks", "others"],
-        false => ["reference", "candidate"],
-    };
-    let [a, b] = [worst.reference, worst.candidate].map(number::float);
-    let at = format!("at {:?}: {} {a}, {} {b}", worst.index, sides[0], sides[1]);
-    Some(match &row.test {
-        Some(test) if test.severity > 1.0 => {
-            format!("\ntest {}, {} × its limit; largest error {at}", test.name, rows::short(test.severity))
-        }
-        Some(test) => format!("\ntest {}; largest error {at}", test.name),
-        None => format!("\n{at}"),
-    })
 }
 
 /// Whether ranks hold summands, of which the wrong one cannot be told.

@@ -21,7 +21,7 @@ use crate::{
     parted::Parted,
     payload::same_codes,
     reduction::{Reduced, Reduction, Reductions},
-    report::{Diagnosis, Kind, LeftOut, PlacementFrom, Report, Row},
+    report::{Diagnosis, Kind, LeftOut, Report, Row},
     run::{Entry, FileError, Run},
     scale, scores,
     steps::Steps,
@@ -62,13 +62,8 @@ pub(crate) fn take_in(outcomes: &mut [Outcome], again: &[Again], found: Vec<Outc
 }
 
 impl Decided {
-    /// Takes into the row what explaining it found. Where a placement was only guessed and another one leaves rounding, it
-    /// is the guess that is wrong and not the numbers.
+    /// Takes into the row what explaining it found.
     pub(crate) fn say(&mut self, found: Explained) {
-        let fits = found.diagnoses.iter().any(|d| d.suggest.is_some());
-        if fits && self.row.placement_from == Some(PlacementFrom::Inferred) {
-            self.row.verdict = Some(Verdict::Layout);
-        }
         self.row.diagnoses.extend(found.diagnoses);
         self.row.detail = found.detail;
     }

@@ -8,7 +8,7 @@
 //!
 //! In a run with a fault all taps after it differ, and looking for all of that everywhere would take longer than the
 //! comparison. The whole search is for the first rows of a report that differ (`Decided::searched`); others are held against a
-//! factor, an order of ranks and, where the placement was guessed, against other placements only. Of a `SUSPECT` row only placements and orders of ranks are said, as noise makes neither.
+//! factor and an order of ranks only. Of a `SUSPECT` row only placements and orders of ranks are said, as noise makes neither.
 
 mod added;
 mod bits;
@@ -28,7 +28,7 @@ use crate::{
     exact::same_bits,
     index::Group,
     opened::{Opened, Opening},
-    report::{Diagnosis, PlacementFrom},
+    report::Diagnosis,
     verdict::Verdict,
     walk::{Decided, EARLIER_LAYERS},
     whole::Whole,
@@ -62,8 +62,7 @@ pub(crate) fn diagnose(
     }
     let whose = whose(&case, opened);
     if !decided.searched {
-        let found = misplaced(opening, groups, decided).or_else(|| ranks::misplaced(&case));
-        let found = found.or_else(|| scaled::scaled(&case, &whose));
+        let found = ranks::misplaced(&case).or_else(|| scaled::scaled(&case, &whose));
         return found.into_iter().collect();
     }
     let nearby = Nearby { opening, groups };
@@ -117,6 +116,5 @@ pub(crate) fn misplaced(
     decided: &Decided,
 ) -> Option<Diagnosis> {
     let placing = Placing::new(opening, groups, decided.inherited, decided.row.placement.as_deref());
-    let is_guess = decided.row.placement_from == Some(PlacementFrom::Inferred);
-    placing.filter(|_| decided.searched || is_guess)?.fitting()
+    placing.filter(|_| decided.searched)?.fitting()
 }

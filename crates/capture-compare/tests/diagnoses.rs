@@ -198,7 +198,7 @@ fn an_unreduced_partial_sum_is_found() {
         let terms: Vec<Vec<f32>> = (0..tp).map(|_| draw.many(16 * 64)).collect();
         let sum: Vec<f32> = (0..16 * 64).map(|i| terms.iter().map(|t| t[i]).sum()).collect();
         let whole = record("tp=1", &[Tensor::bf16(0, "x", &[16, 64], &noisy(&sum, noise, 6))]);
-        let text = "each rank holds a partial sum: its reduction is missing, or the tap stands before it: P would fit";
+        let text = "an unreduced partial sum: P would fit";
         for placed in [Some("R"), None] {
             let term = |(rank, t): (usize, &Vec<f32>)| {
                 let t = Tensor::bf16(rank as u32, "x", &[16, 64], t);

@@ -86,10 +86,7 @@ impl<'o, 'r> Placing<'o, 'r> {
                 continue;
             }
             let (kind, what) = match &sharding {
-                Sharding::Partial => {
-                    let what = "each rank holds a partial sum: its reduction is missing, or the tap stands before it";
-                    (Kind::UnreducedPartial, what.to_owned())
-                }
+                Sharding::Partial => (Kind::UnreducedPartial, "an unreduced partial sum".to_owned()),
                 Sharding::Shard { axis, size: Some(size), .. } => {
                     (Kind::Placement, format!("what is past {size} in dim {axis} is padding"))
                 }
