@@ -102,7 +102,7 @@ def test_interleaved_groups_cut_as_halves(runs: Runs) -> None:
     report = tpcapture.compare(reference, runs.record(Tap("ba", wrong, "S(0, interleave=4)")))
     worst = report.rows[0].worst
     assert worst is not None
-    assert (report.verdict, worst.index, worst.rank) == ("DIFFERENT", [1, 0], 0)
+    assert (report.verdict, worst.index, worst.rank) == ("DIFFERENT", [2, 0], 0)
 
 
 @pytest.mark.parametrize(("groups", "ranks"), [(8, 2), (8, 4)])

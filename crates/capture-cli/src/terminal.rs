@@ -5,7 +5,7 @@ use crate::{
     gaps::gaps,
     notes::{notes, place},
     number,
-    rows::rows,
+    rows::{rows, short},
     run::printable,
 };
 use capture_compare::{
@@ -112,6 +112,9 @@ fn headline(report: &Report) -> String {
         let row = report.rows.iter().find(same);
         if first.ranks.len() > 1 && row.is_some_and(is_sum) {
             text += " (a sum: any of them)";
+        }
+        if let Some(test) = row.and_then(|r| r.test.as_ref()) {
+            text += &format!(" ({}: {} times its limit)", test.name, short(test.severity));
         }
         if let Some(worst) = row.and_then(|r| r.worst.as_ref()) {
             let [reference, candidate] = [worst.reference, worst.candidate].map(number::float);

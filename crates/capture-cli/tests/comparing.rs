@@ -95,7 +95,7 @@ fn a_difference_is_found_with_its_rank_and_place() {
     assert_eq!((&row["placement"], &row["placement_from"]), (&json!("S(1)"), &json!("capture")));
     let text = sample.command("compare", &[other]);
     let headline = "\
-DIFFERENT, first at layers.0.q, step 1, rank 0
+DIFFERENT, first at layers.0.q, step 1, rank 0 (direct row: 5.07 times its limit)
 at [0, 1]: reference 1, candidate 8
 7 IDENTICAL, 1 DIFFERENT
 ";

@@ -377,13 +377,12 @@ fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>, s
     let mut twins = found.twins;
     let judge = |[a, b]: &[_; 2]| {
         let mut judged = Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
-        let measured = &mut judged.measured;
-        if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
-        {
-            measured.bound = reduced.bound(a, b, float);
+        let identical = judged.measured.identical;
+        if let (false, Some(reduced), Some(float)) = (identical, reduced, judged.measured.statistics.float) {
+            judged.bound(reduced.bound(a, b, float), [a, b]);
         }
-        if stored && !measured.identical {
-            measured.cast = exact::is_cast(a, b);
+        if stored && !identical {
+            judged.measured.cast = exact::is_cast(a, b);
         }
         judged
     };

@@ -97,7 +97,8 @@ pub struct Row {
     pub both_nan: u64,
     /// The errors of each rank's part, where a number is one rank's: not in a sum.
     pub by_rank: Vec<RankError>,
-    /// The first element whose class differs, else the one with the largest error.
+    /// The first element whose class differs; else, by a running bound, the one farthest beyond it; else the one with the
+    /// largest error, in rounding units where there are any.
     pub worst: Option<Worst>,
     /// Noise of the taps before, in this tap's rounding units.
     pub inherited_units: Option<f64>,

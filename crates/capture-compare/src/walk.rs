@@ -151,6 +151,7 @@ impl Walk {
         }
         let Some((variant, decision)) = worst else { return (row, None, inherited) };
         variants[variant].fill(&mut row, inherited);
+        row.worst = variants[variant].seen_at(&decision);
         if let Some(ruling) = ruling {
             let kind = if ruling.is_tie { Kind::Tie } else { Kind::WrongChoice };
             row.diagnoses.extend((is_tie || !ruling.is_tie).then(|| Diagnosis::new(kind, ruling.text)));
