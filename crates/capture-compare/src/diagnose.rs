@@ -28,11 +28,14 @@ use crate::{
     exact::same_bits,
     index::Group,
     opened::{Opened, Opening},
-    report::Diagnosis,
+    report::{Diagnosis, Kind},
     verdict::Verdict,
     walk::{Decided, EARLIER_LAYERS},
     whole::Whole,
 };
+
+/// How many numbers of a partial sum are held against the taps before.
+const LOOKED_AT: u64 = 4096;
 
 /// What explains a row that is `DIFFERENT` or `SUSPECT`, of which `[a, b]` is the worst variant.
 pub(crate) fn diagnose(
@@ -76,7 +79,11 @@ pub(crate) fn diagnose(
         .or_else(|| added::added_multiple(&case, &nearby))
         .or_else(|| order::reordered(&case));
     if let Some(one) = one {
-        return vec![one];
+        // Which tap it was that should have been reduced, where that was captured.
+        let first: Vec<u64> = (0..b.len().min(LOOKED_AT)).collect();
+        let is_partial = one.kind == Kind::UnreducedPartial;
+        let own = is_partial.then(|| nearby.not_reduced(&case, &first)).flatten();
+        return own.into_iter().chain([one]).collect();
     }
     match pattern::pattern(&case, &nearby) {
         none if none.is_empty() => {

@@ -198,7 +198,7 @@ fn an_unreduced_partial_sum_is_found() {
         let terms: Vec<Vec<f32>> = (0..tp).map(|_| draw.many(16 * 64)).collect();
         let sum: Vec<f32> = (0..16 * 64).map(|i| terms.iter().map(|t| t[i]).sum()).collect();
         let whole = record("tp=1", &[Tensor::bf16(0, "x", &[16, 64], &noisy(&sum, noise, 6))]);
-        let text = "an unreduced partial sum: P would fit";
+        let text = "each rank holds a partial sum: the all-reduce is missing, or the tap stands before it: then P would fit";
         for placed in [Some("R"), None] {
             let term = |(rank, t): (usize, &Vec<f32>)| {
                 let t = Tensor::bf16(rank as u32, "x", &[16, 64], t);
@@ -447,6 +447,14 @@ fn a_rank_that_holds_its_own_input_is_found() {
             (Kind::NotReduced, "rank 1's output there is its own ar.in: not reduced"),
         ]
     );
+    // All of it was left out.
+    let whole = record("tp=1", &[of("ar.in", 0, &sum, "P"), of("x", 0, &sum, "R")]);
+    let found = report(&whole.run, &run([&inputs[0], &inputs[1]]).run);
+    let row = found.rows.iter().find(|r| r.tap == "x").unwrap();
+    let said: Vec<_> = explanations(row).into_iter().map(|d| (d.kind, d.text.as_str())).collect();
+    let partial = "each rank holds a partial sum: the all-reduce is missing, or the tap stands before it: then P would fit";
+    let own = "rank 1's output there is its own ar.in: not reduced";
+    assert_eq!(said, [(Kind::NotReduced, own), (Kind::UnreducedPartial, partial)]);
 }
 
 #[test]

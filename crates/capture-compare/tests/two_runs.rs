@@ -93,7 +93,7 @@ fn a_skipped_reduction_is_different_and_a_declared_sum_is_not() {
         [Tensor::f32(0, "y", &[2, 2], &[0.5, 2., 1., 4.]), Tensor::f32(1, "y", &[2, 2], &[0.5, 0., 2., 0.])];
     let wrong = rows(&whole, "tp=2", &parts.clone().map(|p| p.placed("R")));
     check(&wrong, Verdict::Different, &[0, 1], Some(&[1, 1]));
-    let sum = "an unreduced partial sum: P would fit";
+    let sum = "each rank holds a partial sum: the all-reduce is missing, or the tap stands before it: then P would fit";
     assert_eq!(texts(&wrong), ["candidate: rank 1 does not hold what rank 0 does", sum]);
     let undeclared = rows(&whole, "tp=2", &parts);
     check(&undeclared, Verdict::Layout, &[0, 1], None);
