@@ -102,6 +102,20 @@ at [0, 1]: reference 1, candidate 8
     assert!(text.stdout.starts_with(headline), "{}", text.stdout);
 }
 
+/// Of one run there is no reference, and no candidate.
+#[test]
+fn replicas_that_differ_are_told_by_their_rank() {
+    let sample = Sample::new();
+    // NaN, as it was, and 8 for 0.5.
+    overwrite(&sample.run(), "step1/layers.0.out", &[0, 0, 0xc0, 0x7f, 0, 0, 0x00, 0x41]);
+    let done = sample.command("compare", &[]);
+    let headline = "\
+DIFFERENT, first at layers.0.out, step 1, rank 1
+at [1]: rank 1 holds 0.5, the replica beside it 8
+";
+    assert!(done.stdout.starts_with(headline), "{}", done.stdout);
+}
+
 #[test]
 fn what_cannot_be_done_is_2_and_a_difference_outweighs_it() {
     let sample = Sample::new();
