@@ -1,23 +1,19 @@
 //! The placements that would fit, as a layouts file to paste: one `[[tap]]` for all layers of a kind.
 
 use crate::run::printable;
-use capture_compare::report::{Diagnosis, Kind, PlacementFrom, Row};
+use capture_compare::report::{Diagnosis, Kind, Row};
 use capture_core::select::Globs;
 use std::collections::{BTreeSet, HashMap};
 
 /// Whether a row's placement is a guess that another takes the place of.
 pub(crate) fn is_guess_that_fails(row: &Row) -> bool {
-    !is_said(row) && row.diagnoses.iter().any(|d| d.suggest.is_some())
-}
-
-fn is_said(row: &Row) -> bool {
-    matches!(row.placement_from, Some(PlacementFrom::Capture | PlacementFrom::Layouts))
+    row.is_guess() && row.diagnoses.iter().any(|d| d.suggest.is_some())
 }
 
 /// Whether to paste a suggestion makes something right. Where a tap was said to hold the whole, partial sums are a fault,
 /// which the placement that fits them would hide.
 fn helps(row: &Row, diagnosis: &Diagnosis) -> bool {
-    diagnosis.kind != Kind::UnreducedPartial || !is_said(row)
+    diagnosis.kind != Kind::UnreducedPartial || row.is_guess()
 }
 
 /// The file; nothing where nothing is suggested.
@@ -75,6 +71,7 @@ fn every_layer(tap: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use capture_compare::report::PlacementFrom;
 
     fn row(tap: &str, suggest: Option<&str>) -> Row {
         let diagnosis =

@@ -60,10 +60,16 @@ pub(crate) fn take_in(outcomes: &mut [Outcome], again: &[Again], found: Vec<Outc
 }
 
 impl Decided {
-    /// Takes into the row what explaining it found.
+    /// Takes into the row what explaining it found. Numbers that differ under a placement that nobody gave, and not under
+    /// another, are no fault of the numbers.
     pub(crate) fn say(&mut self, found: Explained) {
-        self.row.diagnoses.extend(found.diagnoses);
-        self.row.detail = found.detail;
+        let row = &mut self.row;
+        let fits_otherwise = found.diagnoses.iter().any(|d| d.suggest.is_some());
+        if row.verdict == Some(Verdict::Different) && row.is_guess() && fits_otherwise {
+            row.take_for_misplaced();
+        }
+        row.diagnoses.extend(found.diagnoses);
+        row.detail = found.detail;
     }
 }
 

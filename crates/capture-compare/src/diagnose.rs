@@ -8,7 +8,7 @@
 //!
 //! In a run with a fault all taps after it differ, and looking for all of that everywhere would take longer than the
 //! comparison. The whole search is for the first rows of a report that differ (`Decided::searched`); others are held against a
-//! factor and an order of ranks only. Of a `SUSPECT` row only placements and orders of ranks are said, as noise makes neither.
+//! factor and an order of ranks only, and other placements where theirs is a guess. Of a `SUSPECT` row only placements and orders of ranks are said, as noise makes neither.
 
 mod added;
 mod bits;
@@ -65,7 +65,9 @@ pub(crate) fn diagnose(
     }
     let whose = whose(&case, opened);
     if !decided.searched {
-        let found = ranks::misplaced(&case).or_else(|| scaled::scaled(&case, &whose));
+        let found = misplaced(opening, groups, decided)
+            .or_else(|| ranks::misplaced(&case))
+            .or_else(|| scaled::scaled(&case, &whose));
         return found.into_iter().collect();
     }
     let nearby = Nearby { opening, groups };
@@ -116,12 +118,13 @@ fn whose(case: &Case<'_, '_>, opened: &Opened<'_>) -> String {
     }
 }
 
-/// The placement that fits, where the one that was used does not.
+/// The placement that fits, where the one that was used does not: of a row that is searched, and of any whose placement is
+/// a guess, since all layers need one that is right.
 pub(crate) fn misplaced(
     opening: &Opening<'_, '_>,
     groups: [&Group; 2],
     decided: &Decided,
 ) -> Option<Diagnosis> {
     let placing = Placing::new(opening, groups, decided.inherited, decided.row.placement.as_deref());
-    placing.filter(|_| decided.searched)?.fitting()
+    placing.filter(|_| decided.searched || decided.row.is_guess())?.fitting()
 }

@@ -208,6 +208,23 @@ pub struct Diagnosis {
     pub suggest: Option<String>,
 }
 
+impl Row {
+    /// Whether nobody said how the tensor is placed.
+    #[must_use]
+    pub fn is_guess(&self) -> bool {
+        !matches!(self.placement_from, Some(PlacementFrom::Capture | PlacementFrom::Layouts))
+    }
+
+    /// Leaves of the row that its placement is not what is there: figures under another are none of the tensor.
+    pub(crate) fn take_for_misplaced(&mut self) {
+        let Self { tap, step, call, group, placement, placement_from, ranks, diagnoses, .. } =
+            std::mem::take(self);
+        let verdict = Some(Verdict::Layout);
+        let row = Self { tap, step, call, group, verdict, placement, placement_from, ..Self::default() };
+        *self = Self { ranks, diagnoses, ..row };
+    }
+}
+
 impl Diagnosis {
     /// A finding in words.
     #[must_use]
