@@ -161,6 +161,17 @@ fn a_layouts_file_that_is_none_is_said_with_its_line() {
     assert!(done.stdout.contains(note), "{}", done.stdout);
 }
 
+/// Most of what comes with the package fits no tap of a model; nothing of it does where taps have names of their own.
+#[test]
+fn ready_made_layouts_that_fit_no_tap_say_so() {
+    let sample = Sample::new();
+    let done = sample.command("compare", &["--layouts", "hf"]);
+    let fits_none = "\
+tpcapture: --layouts hf: fits no tap; taps are to have the names of modules, as in docs/layouts.md
+";
+    assert_eq!((done.stderr.as_str(), done.status), (fits_none, 0));
+}
+
 #[test]
 fn a_placement_that_nobody_gave_is_marked() {
     let sample = Sample::new();
