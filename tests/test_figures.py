@@ -98,15 +98,14 @@ class Oracle:
         }
 
     def worst(self) -> list[int]:
-        """The first place whose class differs, else that of the largest error."""
+        """The first place whose class differs, else that of the largest error in units."""
         classes = [
             np.where(np.isfinite(x), 0, np.where(np.isnan(x), 1, np.where(x > 0, 2, 3)))
             for x in (self.r, self.c)
         ]
         changed = np.flatnonzero(classes[0] != classes[1])
-        with np.errstate(invalid="ignore"):
-            error = np.where(np.isfinite(self.r) & np.isfinite(self.c), np.abs(self.c - self.r), -1.0)
-        at = changed[0] if len(changed) else np.argmax(error)
+        units = np.nan_to_num(self.units(), nan=-1.0)
+        at = changed[0] if len(changed) else np.argmax(units)
         return [int(i) for i in np.unravel_index(at, self.r.shape)]
 
 

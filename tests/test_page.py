@@ -75,7 +75,7 @@ def page(folder: Path) -> Path:
     command = [sys.executable, "-m", "tpcapture", "report", folder / "a", folder / "b", "-o", path]
     done = subprocess.run(command, env=clean_env(), capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("DIFFERENT, first at layers.1.q, step 1, rank 2\n")
+    assert done.stdout.startswith("DIFFERENT, first at layers.1.q, step 1, rank 2")
     assert done.stdout.endswith(f"{path}\n")
     return path
 

@@ -248,7 +248,18 @@ impl Comparison {
         let taps: Vec<String> = runs.iter().enumerate().flat_map(name).collect();
         let files: Vec<String> = self.layouts.iter().map(|path| path.display().to_string()).collect();
         let unmatched = layouts.unmatched(&taps).into_iter();
-        unmatched.map(|what| format!("tpcapture: {}: {what} fits no tap", files.join(", "))).collect()
+        let unmatched = unmatched.map(|what| format!("tpcapture: {}: {what} fits no tap", files.join(", ")));
+        // Of what comes with the package most may fit no tap, but all of it only where taps have other names.
+        let is_for_other_names = |path: &&PathBuf| {
+            Layouts::read(path).is_ok_and(|own| own.is_ready_made() && !own.fits_any(&taps))
+        };
+        let ready_made = self.layouts.iter().filter(is_for_other_names).map(|path| {
+            format!(
+                "tpcapture: --layouts {}: fits no tap; taps are to have the names of modules, as in docs/layouts.md",
+                path.display()
+            )
+        });
+        unmatched.chain(ready_made).collect()
     }
 
     /// What was left out since only one side has it.

@@ -22,6 +22,23 @@ pub(crate) fn gaps(run: &Run) -> String {
     text + &restarts(run)
 }
 
+/// What is to be set where it is not known how the ranks of a world are arranged, with an example of its size.
+pub(crate) fn assumed<'r>(runs: impl IntoIterator<Item = &'r Run>) -> String {
+    let meshes = runs.into_iter().flat_map(|run| &run.processes).map(|p| &p.identity.mesh);
+    let sizes = meshes.filter(|mesh| mesh.assumed).flat_map(|mesh| &mesh.dims).map(|dim| dim.size);
+    match sizes.max() {
+        // One rank is one rank under any name.
+        None | Some(0 | 1) => String::new(),
+        Some(n) => {
+            let stages = if n.is_multiple_of(2) { 2 } else { n };
+            let other = format!("pp={stages},tp={}", n / stages);
+            format!(
+                "the mesh is assumed: all {n} ranks are taken as tp; set TPCAPTURE_MESH=tp={n}, or such as {other}\n"
+            )
+        }
+    }
+}
+
 /// How processes ended, where it was not because they were told to.
 fn ends(run: &Run) -> Vec<String> {
     let mut partial = BTreeSet::new();

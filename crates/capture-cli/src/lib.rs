@@ -10,6 +10,7 @@ mod progress;
 mod pattern;
 mod rows;
 mod notes;
+mod suggested;
 mod gaps;
 mod comparison;
 mod terminal;

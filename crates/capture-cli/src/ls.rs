@@ -2,7 +2,7 @@
 
 use crate::{
     Error,
-    gaps::gaps,
+    gaps::{assumed, gaps},
     number,
     output::{Output, lines, table},
     run::{RunArgs, dtype, logical_shape, printable},
@@ -179,19 +179,14 @@ fn taps(run: &Run) -> Vec<Tap<'_>> {
 
 fn heading(run: &Run, listing: &Listing<'_>) -> String {
     let total: u64 = listing.processes.iter().map(|p| p.bytes).sum();
-    let mut text = format!(
+    let text = format!(
         "{}: {}, {}, {}\n",
         run.path.display(),
         counted(run.processes.len() as u64, "process", "es"),
         counted((run.entries.len() + run.digests.len()) as u64, "record", "s"),
         number::bytes(total)
     );
-    text += &gaps(run);
-    if run.processes.iter().any(|p| p.identity.mesh.assumed) {
-        text +=
-            "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4\n";
-    }
-    text
+    text + &gaps(run) + &assumed([run])
 }
 
 fn counted(n: u64, what: &str, plural: &str) -> String {

@@ -11,6 +11,9 @@ use std::{fs, path::PathBuf};
 
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: that of compare, 1 where the verdict is worse than ROUNDING. The page is written either way."
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     comparison: Comparison,
@@ -28,6 +31,6 @@ pub(crate) fn report(args: &Args, machines: Machines<'_>) -> Result<Output, Erro
     drop(progress);
     let page = compared.page();
     fs::write(&args.output, &page).map_err(|reason| Error::Write { reason, path: args.output.clone() })?;
-    let text = format!("{}{}\n", compared.headline(), args.output.display());
+    let text = format!("{}the page of all rows: {}\n", compared.headline(), args.output.display());
     Ok(Output { text, notes: compared.complaints(), status: compared.exit_status() })
 }

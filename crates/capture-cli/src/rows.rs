@@ -100,7 +100,7 @@ fn verdict(verdict: Option<Verdict>, colours: bool) -> Cell {
 }
 
 /// Three digits are enough to read.
-fn short(x: f64) -> String {
+pub(crate) fn short(x: f64) -> String {
     if !x.is_finite() || x == 0.0 {
         return number::float(x);
     }

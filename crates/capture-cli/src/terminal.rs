@@ -2,18 +2,19 @@
 
 use crate::{
     comparison::Compared,
-    gaps::gaps,
+    gaps::{assumed, gaps},
     notes::{notes, place},
     number,
-    rows::rows,
+    rows::{rows, short},
     run::printable,
+    suggested::{is_guess_that_fails, suggested},
 };
 use capture_compare::{
     Report, Verdict,
     report::{Kind, Row},
 };
 use capture_core::{Placement, Placements, Sharding};
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 /// Rows that are printed where not all are, and how many of them before the first divergence.
 const MOST_ROWS: usize = 40;
@@ -49,9 +50,14 @@ impl Compared {
             let name = if self.runs.len() > 1 { format!("{}: ", run.path.display()) } else { String::new() };
             text.extend(gaps(run).lines().map(|line| format!("{}{line}\n", printable(&name))));
         }
-        if self.runs.iter().flat_map(|r| &r.processes).any(|p| p.identity.mesh.assumed) {
-            text += "the mesh is assumed: all of the world is taken as tp; if not, set TPCAPTURE_MESH=pp=2,tp=4\n";
-        }
+        text += &assumed(&self.runs);
+        let guessed: BTreeSet<&str> =
+            report.rows.iter().filter(|r| is_guess_that_fails(r)).map(|r| r.tap.as_str()).collect();
+        text += &match guessed.len() {
+            0 => String::new(),
+            1 => "1 tap has a guessed placement that does not fit: paste the lines at the end\n".to_owned(),
+            n => format!("{n} taps have a guessed placement that does not fit: paste the lines at the end\n"),
+        };
         if !report.rows.is_empty() {
             text += "\n";
             let window = if all { 0..report.rows.len() } else { window(report) };
@@ -64,10 +70,10 @@ impl Compared {
                     &format!("… {hidden} more row{}{before}: --all\n", if hidden == 1 { "" } else { "s" });
             }
         }
-        let notes = notes(&report.rows, if all { usize::MAX } else { MOST_NOTES });
-        if !notes.is_empty() {
+        let notes = notes(&report.rows, (!all).then_some(MOST_NOTES));
+        for below in [notes, suggested(&report.rows)].iter().filter(|below| !below.is_empty()) {
             text += "\n";
-            text += &notes;
+            text += below;
         }
         text
     }
@@ -113,9 +119,19 @@ fn headline(report: &Report) -> String {
         if first.ranks.len() > 1 && row.is_some_and(is_sum) {
             text += " (a sum: any of them)";
         }
+        if let Some(test) = row.and_then(|r| r.test.as_ref()) {
+            text += &format!(" ({}: {} times its limit)", test.name, short(test.severity));
+        }
         if let Some(worst) = row.and_then(|r| r.worst.as_ref()) {
             let [reference, candidate] = [worst.reference, worst.candidate].map(number::float);
-            text += &format!("\nat {:?}: reference {reference}, candidate {candidate}", worst.index);
+            let rank = worst.rank.map_or_else(|| "a rank".to_owned(), |rank| format!("rank {rank}"));
+            let is_of_sum = row.is_some_and(|r| r.test.is_some());
+            text += &format!("\nat {:?}: ", worst.index);
+            text += &match (report.runs.len(), is_of_sum) {
+                (1, true) => format!("the partials sum to {reference}, {rank} holds {candidate}"),
+                (1, false) => format!("{rank} holds {candidate}, the replica beside it {reference}"),
+                _ => format!("reference {reference}, candidate {candidate}"),
+            };
         }
     }
     let mut counts: Vec<String> =

@@ -95,11 +95,25 @@ fn a_difference_is_found_with_its_rank_and_place() {
     assert_eq!((&row["placement"], &row["placement_from"]), (&json!("S(1)"), &json!("capture")));
     let text = sample.command("compare", &[other]);
     let headline = "\
-DIFFERENT, first at layers.0.q, step 1, rank 0
+DIFFERENT, first at layers.0.q, step 1, rank 0 (direct row: 5.07 times its limit)
 at [0, 1]: reference 1, candidate 8
 7 IDENTICAL, 1 DIFFERENT
 ";
     assert!(text.stdout.starts_with(headline), "{}", text.stdout);
+}
+
+/// Of one run there is no reference, and no candidate.
+#[test]
+fn replicas_that_differ_are_told_by_their_rank() {
+    let sample = Sample::new();
+    // NaN, as it was, and 8 for 0.5.
+    overwrite(&sample.run(), "step1/layers.0.out", &[0, 0, 0xc0, 0x7f, 0, 0, 0x00, 0x41]);
+    let done = sample.command("compare", &[]);
+    let headline = "\
+DIFFERENT, first at layers.0.out, step 1, rank 1
+at [1]: rank 1 holds 0.5, the replica beside it 8
+";
+    assert!(done.stdout.starts_with(headline), "{}", done.stdout);
 }
 
 #[test]
@@ -145,6 +159,17 @@ fn a_layouts_file_that_is_none_is_said_with_its_line() {
     assert!(done.stdout.starts_with(headline), "{}", done.stdout);
     let note = "ids, step 1, call 1: dim 0: expected 5, the slices add up to 4\n";
     assert!(done.stdout.contains(note), "{}", done.stdout);
+}
+
+/// Most of what comes with the package fits no tap of a model; nothing of it does where taps have names of their own.
+#[test]
+fn ready_made_layouts_that_fit_no_tap_say_so() {
+    let sample = Sample::new();
+    let done = sample.command("compare", &["--layouts", "hf"]);
+    let fits_none = "\
+tpcapture: --layouts hf: fits no tap; taps are to have the names of modules, as in docs/layouts.md
+";
+    assert_eq!((done.stderr.as_str(), done.status), (fits_none, 0));
 }
 
 #[test]

@@ -62,10 +62,16 @@ pub(crate) fn take_in(outcomes: &mut [Outcome], again: &[Again], found: Vec<Outc
 }
 
 impl Decided {
-    /// Takes into the row what explaining it found.
+    /// Takes into the row what explaining it found. Numbers that differ under a placement that nobody gave, and not under
+    /// another, are no fault of the numbers.
     pub(crate) fn say(&mut self, found: Explained) {
-        self.row.diagnoses.extend(found.diagnoses);
-        self.row.detail = found.detail;
+        let row = &mut self.row;
+        let fits_otherwise = found.diagnoses.iter().any(|d| d.suggest.is_some());
+        if row.verdict == Some(Verdict::Different) && row.is_guess() && fits_otherwise {
+            row.take_for_misplaced();
+        }
+        row.diagnoses.extend(found.diagnoses);
+        row.detail = found.detail;
     }
 }
 
@@ -388,13 +394,12 @@ fn measured(row: &mut Row, opened: &Opened<'_>, reduced: Option<&Reduced<'_>>, s
     let mut twins = found.twins;
     let judge = |[a, b]: &[_; 2]| {
         let mut judged = Judged::measure(a, b, opened.precision, std::mem::take(&mut twins));
-        let measured = &mut judged.measured;
-        if let (false, Some(reduced), Some(float)) = (measured.identical, reduced, measured.statistics.float)
-        {
-            measured.bound = reduced.bound(a, b, float);
+        let identical = judged.measured.identical;
+        if let (false, Some(reduced), Some(float)) = (identical, reduced, judged.measured.statistics.float) {
+            judged.bound(reduced.bound(a, b, float), [a, b]);
         }
-        if stored && !measured.identical {
-            measured.cast = exact::is_cast(a, b);
+        if stored && !identical {
+            judged.measured.cast = exact::is_cast(a, b);
         }
         judged
     };

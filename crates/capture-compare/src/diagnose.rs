@@ -8,7 +8,7 @@
 //!
 //! In a run with a fault all taps after it differ, and looking for all of that everywhere would take longer than the
 //! comparison. The whole search is for the first rows of a report that differ (`Decided::searched`); others are held against a
-//! factor and an order of ranks only. Of a `SUSPECT` row only placements and orders of ranks are said, as noise makes neither.
+//! factor and an order of ranks only, and other placements where theirs is a guess. Of a `SUSPECT` row only placements and orders of ranks are said, as noise makes neither.
 
 mod added;
 mod bits;
@@ -28,11 +28,14 @@ use crate::{
     exact::same_bits,
     index::Group,
     opened::{Opened, Opening},
-    report::Diagnosis,
+    report::{Diagnosis, Kind},
     verdict::Verdict,
     walk::{Decided, EARLIER_LAYERS},
     whole::Whole,
 };
+
+/// How many numbers of a partial sum are held against the taps before.
+const LOOKED_AT: u64 = 4096;
 
 /// What explains a row that is `DIFFERENT` or `SUSPECT`, of which `[a, b]` is the worst variant.
 pub(crate) fn diagnose(
@@ -62,7 +65,9 @@ pub(crate) fn diagnose(
     }
     let whose = whose(&case, opened);
     if !decided.searched {
-        let found = ranks::misplaced(&case).or_else(|| scaled::scaled(&case, &whose));
+        let found = misplaced(opening, groups, decided)
+            .or_else(|| ranks::misplaced(&case))
+            .or_else(|| scaled::scaled(&case, &whose));
         return found.into_iter().collect();
     }
     let nearby = Nearby { opening, groups };
@@ -76,7 +81,11 @@ pub(crate) fn diagnose(
         .or_else(|| added::added_multiple(&case, &nearby))
         .or_else(|| order::reordered(&case));
     if let Some(one) = one {
-        return vec![one];
+        // Which tap it was that should have been reduced, where that was captured.
+        let first: Vec<u64> = (0..b.len().min(LOOKED_AT)).collect();
+        let is_partial = one.kind == Kind::UnreducedPartial;
+        let own = is_partial.then(|| nearby.not_reduced(&case, &first)).flatten();
+        return own.into_iter().chain([one]).collect();
     }
     match pattern::pattern(&case, &nearby) {
         none if none.is_empty() => {
@@ -109,12 +118,13 @@ fn whose(case: &Case<'_, '_>, opened: &Opened<'_>) -> String {
     }
 }
 
-/// The placement that fits, where the one that was used does not.
+/// The placement that fits, where the one that was used does not: of a row that is searched, and of any whose placement is
+/// a guess, since all layers need one that is right.
 pub(crate) fn misplaced(
     opening: &Opening<'_, '_>,
     groups: [&Group; 2],
     decided: &Decided,
 ) -> Option<Diagnosis> {
     let placing = Placing::new(opening, groups, decided.inherited, decided.row.placement.as_deref());
-    placing.filter(|_| decided.searched)?.fitting()
+    placing.filter(|_| decided.searched || decided.row.is_guess())?.fitting()
 }

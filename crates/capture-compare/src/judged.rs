@@ -4,7 +4,7 @@ use crate::{
     float::Float,
     report::{RankError, Row, Worst},
     statistics::Statistics,
-    verdict::{self, Decision, Measured, Verdict},
+    verdict::{self, Decision, Measured, RUNNING_BOUND, Verdict},
     whole::Whole,
 };
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Judged {
     pub(crate) measured: Measured,
     worst: Option<Worst>,
+    /// The element farthest beyond its running bound, where there is one.
+    farthest: Option<Worst>,
     n: u64,
     padded: u64,
     /// Parts of the candidate that were read.
@@ -37,6 +39,7 @@ impl Judged {
         let measured = verdict::measure(reference, candidate, precision);
         Self {
             worst: worst(reference, candidate, &measured.statistics),
+            farthest: None,
             measured,
             n: candidate.len(),
             padded: reference.padded.max(candidate.padded),
@@ -45,6 +48,12 @@ impl Judged {
             ranks: candidate.parts.iter().map(|p| p.rank).collect(),
             is_parted: !candidate.has_sum(),
         }
+    }
+
+    /// Takes in how far a pair is beyond the running bound of its reduction, and where.
+    pub(crate) fn bound(&mut self, found: Option<(f64, u64)>, [reference, candidate]: [&Whole<'_>; 2]) {
+        self.measured.bound = found.map(|(ratio, _)| ratio);
+        self.farthest = found.map(|(_, at)| Worst::at(reference, candidate, at));
     }
 
     /// The errors of each rank's part, in addition to those of other variants of the row.
@@ -84,6 +93,12 @@ impl Judged {
         verdict::differs_in_most_rows(&self.measured, inherited)
     }
 
+    /// The element that a decision is best seen at.
+    pub(crate) fn seen_at(&self, decision: &Decision) -> Option<Worst> {
+        let is_bound = decision.test.as_ref().is_some_and(|test| test.name == RUNNING_BOUND);
+        self.farthest.clone().filter(|_| is_bound).or_else(|| self.worst.clone())
+    }
+
     /// The global ranks whose part differs.
     pub(crate) fn ranks(&self, decision: &Decision, inherited: Option<f64>) -> Vec<u32> {
         if decision.verdict <= Verdict::Rounding {
@@ -120,8 +135,10 @@ impl Judged {
     }
 }
 
-/// The first element whose class differs, else the one with the largest error, if any has one.
+/// The first element whose class differs, else the one with the largest error, if any has one: in rounding units, as
+/// large numbers may be off by much and be right.
 fn worst(reference: &Whole<'_>, candidate: &Whole<'_>, s: &Statistics) -> Option<Worst> {
-    let at = s.class_change.or(s.differs.then_some(s.max_abs.1))?;
+    let largest = if s.max_units.0 > 0.0 { s.max_units.1 } else { s.max_abs.1 };
+    let at = s.class_change.or(s.differs.then_some(largest))?;
     Some(Worst::at(reference, candidate, at))
 }

@@ -171,6 +171,21 @@ impl Layouts {
         unmatched.chain(unjoined.map(|j| format!("join of {}", j.text()))).collect()
     }
 
+    /// Whether anything said here of taps fits one of them, names as they are after renaming.
+    #[must_use]
+    pub fn fits_any(&self, taps: &[String]) -> bool {
+        let fits = |tap: &String| {
+            self.taps.iter().any(|t| t.globs.matches(tap)) || self.joins.iter().any(|j| j.part(tap).is_some())
+        };
+        taps.iter().any(fits)
+    }
+
+    /// Whether it comes with the package.
+    #[must_use]
+    pub fn is_ready_made(&self) -> bool {
+        self.taps.iter().any(|tap| tap.ready_made)
+    }
+
     /// Which taps of one run are one of the other.
     #[must_use]
     pub fn joins(&self) -> &[Join] {

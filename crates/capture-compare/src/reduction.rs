@@ -105,10 +105,15 @@ impl<'r> Reduced<'r> {
         all.then_some(Self { partials, sums })
     }
 
-    /// The largest error of two results over its running bound. `None` where a side is not the sum of its partials
+    /// The largest error of two results over its running bound, and where. `None` where a side is not the sum of its partials
     /// within that bound: then they are not its partials, or the reduction is at fault; and in formats that accumulate
     /// in their own precision, where partials are off by more than one rounding.
-    pub(crate) fn bound(&self, reference: &Whole<'_>, candidate: &Whole<'_>, float: Float) -> Option<f64> {
+    pub(crate) fn bound(
+        &self,
+        reference: &Whole<'_>,
+        candidate: &Whole<'_>,
+        float: Float,
+    ) -> Option<(f64, u64)> {
         let mut float = float;
         for part in self.sums.iter().flatten().flat_map(|sum| sum.parts.first()) {
             float = float.coarser(part.float()?);
@@ -127,7 +132,8 @@ impl<'r> Reduced<'r> {
         }
         let all: Vec<&[Whole<'_>]> = all.iter().map(Vec::as_slice).collect();
         let sizes = Sizes::of(reference, float);
-        Some(running(&all, reference, candidate, float, Some(&sizes)).worst.0.min(f64::MAX))
+        let (ratio, at) = running(&all, reference, candidate, float, Some(&sizes)).worst;
+        Some((ratio.min(f64::MAX), at))
     }
 }
 

@@ -97,7 +97,8 @@ pub struct Row {
     pub both_nan: u64,
     /// The errors of each rank's part, where a number is one rank's: not in a sum.
     pub by_rank: Vec<RankError>,
-    /// The first element whose class differs, else the one with the largest error.
+    /// The first element whose class differs; else, by a running bound, the one farthest beyond it; else the one with the
+    /// largest error, in rounding units where there are any.
     pub worst: Option<Worst>,
     /// Noise of the taps before, in this tap's rounding units.
     pub inherited_units: Option<f64>,
@@ -205,6 +206,23 @@ pub struct Diagnosis {
     pub fit: Vec<f64>,
     /// A placement to try.
     pub suggest: Option<String>,
+}
+
+impl Row {
+    /// Whether nobody said how the tensor is placed.
+    #[must_use]
+    pub fn is_guess(&self) -> bool {
+        !matches!(self.placement_from, Some(PlacementFrom::Capture | PlacementFrom::Layouts))
+    }
+
+    /// Leaves of the row that its placement is not what is there: figures under another are none of the tensor.
+    pub(crate) fn take_for_misplaced(&mut self) {
+        let Self { tap, step, call, group, placement, placement_from, ranks, diagnoses, .. } =
+            std::mem::take(self);
+        let verdict = Some(Verdict::Layout);
+        let row = Self { tap, step, call, group, verdict, placement, placement_from, ..Self::default() };
+        *self = Self { ranks, diagnoses, ..row };
+    }
 }
 
 impl Diagnosis {

@@ -55,7 +55,7 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
     let mut walk = Walk::default();
     let mut differing = 0;
     for (pair, outcome) in outcomes.into_iter().enumerate() {
-        let (row, variant, inherited, parted) = match outcome {
+        let (mut row, variant, inherited, parted) = match outcome {
             Outcome::Unreadable(error) => {
                 walk.verdicts.push(None);
                 if !errors.iter().any(|e| e.file == error.file && e.reason == error.reason) {
@@ -79,6 +79,12 @@ pub(crate) fn walk(outcomes: Vec<Outcome>, options: Options<'_>) -> (Vec<Decided
         let differs = differs && row.diagnoses.iter().all(|d| d.kind != Kind::Tie);
         differing += usize::from(differs);
         let searched = differs && differing <= SEARCHED;
+        if differs && differing == SEARCHED + 1 {
+            let text = format!(
+                "not searched for what explains it, nor is what differs after it: the first {SEARCHED} rows were"
+            );
+            row.diagnoses.push(Diagnosis::new(Kind::Seen, text));
+        }
         decided.push(Decided { pair, row, variant, inherited, searched, parted });
     }
     (decided, errors)
@@ -151,6 +157,7 @@ impl Walk {
         }
         let Some((variant, decision)) = worst else { return (row, None, inherited) };
         variants[variant].fill(&mut row, inherited);
+        row.worst = variants[variant].seen_at(&decision);
         if let Some(ruling) = ruling {
             let kind = if ruling.is_tie { Kind::Tie } else { Kind::WrongChoice };
             row.diagnoses.extend((is_tie || !ruling.is_tie).then(|| Diagnosis::new(kind, ruling.text)));

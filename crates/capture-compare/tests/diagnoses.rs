@@ -198,7 +198,7 @@ fn an_unreduced_partial_sum_is_found() {
         let terms: Vec<Vec<f32>> = (0..tp).map(|_| draw.many(16 * 64)).collect();
         let sum: Vec<f32> = (0..16 * 64).map(|i| terms.iter().map(|t| t[i]).sum()).collect();
         let whole = record("tp=1", &[Tensor::bf16(0, "x", &[16, 64], &noisy(&sum, noise, 6))]);
-        let text = "an unreduced partial sum: P would fit";
+        let text = "each rank holds a partial sum: the all-reduce is missing, or the tap stands before it: then P would fit";
         for placed in [Some("R"), None] {
             let term = |(rank, t): (usize, &Vec<f32>)| {
                 let t = Tensor::bf16(rank as u32, "x", &[16, 64], t);
@@ -423,6 +423,39 @@ fn a_pattern_is_found() {
     }
 }
 
+/// Of 20 layers, more than are searched: all need the placement, and none of them is wrong.
+#[test]
+fn a_guessed_placement_that_does_not_fit_is_no_fault_of_the_numbers() {
+    let whole = Draw(31).many(12 * 16);
+    let rows = |of: [usize; 6]| of.iter().flat_map(|i| whole[16 * i..][..16].to_vec()).collect::<Vec<f32>>();
+    let cut = [rows([0, 1, 2, 3, 8, 10]), rows([4, 5, 6, 7, 9, 11])];
+    let names: Vec<&'static str> = (0..20).map(|i| &*format!("layers.{i}.qkv").leak()).collect();
+    let of_one = names.iter().map(|tap| Tensor::bf16(0, tap, &[12, 16], &whole));
+    let a = record("tp=1", &of_one.collect::<Vec<_>>());
+    let candidate = |placement: Option<&'static str>| {
+        let rank = |tap: &'static str, rank: usize| Tensor {
+            placement,
+            ..Tensor::bf16(rank as u32, tap, &[6, 16], &cut[rank])
+        };
+        record("tp=2", &names.iter().flat_map(|tap| [rank(tap, 0), rank(tap, 1)]).collect::<Vec<_>>())
+    };
+    let found = report(&a.run, &candidate(None).run);
+    for row in &found.rows {
+        assert_eq!(
+            (row.verdict, row.max_units, row.ranks.as_slice()),
+            (Some(Verdict::Layout), None, &[0, 1][..])
+        );
+        let suggested: Vec<_> = row.diagnoses.iter().filter_map(|d| d.suggest.as_deref()).collect();
+        assert_eq!(suggested, ["S(0, sections=[8,2,2])"], "{row:#?}");
+    }
+    // Said at the tap it is a fault, and the rows that are not searched say so once.
+    let found = report(&a.run, &candidate(Some("S(0)")).run);
+    assert!(found.rows.iter().all(|row| row.verdict == Some(Verdict::Different)), "{:#?}", found.rows);
+    let not_searched = |row: &Row| row.diagnoses.iter().any(|d| d.text.starts_with("not searched"));
+    let at: Vec<usize> = (0..20).filter(|i| not_searched(&found.rows[*i])).collect();
+    assert_eq!(at, [16]);
+}
+
 #[test]
 fn a_rank_that_holds_its_own_input_is_found() {
     let inputs = [Draw(21).many(256), Draw(22).many(256)];
@@ -447,6 +480,14 @@ fn a_rank_that_holds_its_own_input_is_found() {
             (Kind::NotReduced, "rank 1's output there is its own ar.in: not reduced"),
         ]
     );
+    // All of it was left out.
+    let whole = record("tp=1", &[of("ar.in", 0, &sum, "P"), of("x", 0, &sum, "R")]);
+    let found = report(&whole.run, &run([&inputs[0], &inputs[1]]).run);
+    let row = found.rows.iter().find(|r| r.tap == "x").unwrap();
+    let said: Vec<_> = explanations(row).into_iter().map(|d| (d.kind, d.text.as_str())).collect();
+    let partial = "each rank holds a partial sum: the all-reduce is missing, or the tap stands before it: then P would fit";
+    let own = "rank 1's output there is its own ar.in: not reduced";
+    assert_eq!(said, [(Kind::NotReduced, own), (Kind::UnreducedPartial, partial)]);
 }
 
 #[test]

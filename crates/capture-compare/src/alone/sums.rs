@@ -152,6 +152,12 @@ impl<'s, 'r> Sums<'s, 'r> {
             let replica = &class[0];
             let judged = Judged::measure(self.sum, replica, None, Vec::new());
             judged.fill(row, None);
+            // As are the figures of the row, those of ranks are against the sum.
+            row.by_rank.clear();
+            for (class, _) in &self.found {
+                let twins = class[1..].iter().map(Whole::picked).collect();
+                Judged::measure(self.sum, &class[0], None, twins).add_by_rank(&mut row.by_rank);
+            }
             row.worst = Some(crate::report::Worst::at(self.sum, replica, found.worst.1));
             row.test = Some(Test { name: RUNNING_BOUND.into(), severity: found.worst.0 });
             let verdict = if self.is_near { Verdict::Suspect } else { Verdict::Different };

@@ -1,10 +1,12 @@
 //! The other taps of a step, as logical tensors.
 
+use super::case::Case;
 use crate::{
     gather::gather,
     index::{Firing, Group, Index},
     opened::Opening,
     pairing::{groups, said},
+    report::{Diagnosis, Kind},
     whole::Whole,
 };
 use capture_core::{Placement, Placements, Sharding};
@@ -32,6 +34,22 @@ impl<'r> Nearby<'_, 'r> {
         })
     }
 
+    /// That a replica which is not as the others holds its rank's own input at some places: what it should have reduced.
+    pub(crate) fn not_reduced(&self, case: &Case<'_, '_>, places: &[u64]) -> Option<Diagnosis> {
+        let rank = case.odd_rank()?;
+        let value = |at: &u64| {
+            let mut value = [0.0];
+            case.candidate.read(*at, &mut value);
+            value[0]
+        };
+        let values: Vec<f64> = places.iter().map(value).collect();
+        let Opening { indices, layouts, pair, .. } = self.opening;
+        let of = (rank, case.candidate.len());
+        let tap = own_input(indices[1], layouts, &pair.firing, of, places, &values)?;
+        let text = format!("rank {rank}'s output there is its own {tap}: not reduced");
+        Some(Diagnosis::new(Kind::NotReduced, text))
+    }
+
     fn whole(&self, side: usize, firing: &Firing, len: u64) -> Option<Whole<'r>> {
         let (index, layouts) = (self.opening.indices[side], self.opening.layouts);
         // Sizes of parts rule most taps out without opening them.
@@ -55,7 +73,7 @@ impl<'r> Nearby<'_, 'r> {
 
 /// The tap of the same step at which rank `rank` holds `values` at `places`, in a tensor of `len` numbers that differs
 /// from rank to rank: what it should have reduced. Both are flat; `values` are of the tap `of`.
-pub(crate) fn own_input(
+fn own_input(
     index: &Index<'_>,
     layouts: &crate::Layouts,
     of: &Firing,

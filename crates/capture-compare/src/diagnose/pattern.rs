@@ -3,11 +3,7 @@
 //! An element is bad where it differs at all, or by more than a rounding, or than noise. The bad indices of every dim are a range or every n-th
 //! one; together they are a pattern if at least half of what they enclose is bad, and outside there is rounding only.
 
-use super::{
-    case::Case,
-    nearby::{Nearby, own_input},
-    scaled::parted,
-};
+use super::{case::Case, nearby::Nearby, scaled::parted};
 use crate::{
     measure::errors,
     noise::MOST_INHERITED,
@@ -33,10 +29,10 @@ pub(crate) fn pattern(case: &Case<'_, '_>, nearby: &Nearby<'_, '_>) -> Vec<Diagn
     let mut found = Vec::new();
     if let Some((bad, text)) = bad.iter().find_map(|bad| Some((bad, bad.text(case, shape)?))) {
         found.push(Diagnosis::new(Kind::Pattern, text));
-        found.extend(bad.own_input(case, nearby));
+        found.extend(nearby.not_reduced(case, &bad.places));
     } else if let Some(bad) = bad.first() {
         // All of it may be the rank's own input.
-        found.extend(bad.own_input(case, nearby));
+        found.extend(nearby.not_reduced(case, &bad.places));
     }
     found
 }
@@ -157,26 +153,6 @@ impl Bad {
         };
         let said = sets.iter().enumerate().filter_map(|(axis, set)| set.text(axis, shape.len()));
         Some(ranks + &said.collect::<Vec<_>>().join(", "))
-    }
-
-    /// Where one replica is off, whether it holds its own input there.
-    fn own_input(&self, case: &Case<'_, '_>, nearby: &Nearby<'_, '_>) -> Option<Diagnosis> {
-        let rank = case.odd_rank()?;
-        let values: Vec<f64> = self
-            .places
-            .iter()
-            .map(|at| {
-                let mut value = [0.0];
-                case.candidate.read(*at, &mut value);
-                value[0]
-            })
-            .collect();
-        let opening = nearby.opening;
-        let of = (rank, case.candidate.len());
-        let firing = &opening.pair.firing;
-        let tap = own_input(opening.indices[1], opening.layouts, firing, of, &self.places, &values)?;
-        let text = format!("rank {rank}'s output there is its own {tap}: not reduced");
-        Some(Diagnosis::new(Kind::NotReduced, text))
     }
 }
 

@@ -85,22 +85,27 @@ impl<'o, 'r> Placing<'o, 'r> {
             if placements == self.used || !self.open(&placements).is_some_and(|opened| self.passes(&opened)) {
                 continue;
             }
-            let (kind, what) = match &sharding {
-                Sharding::Partial => (Kind::UnreducedPartial, "an unreduced partial sum".to_owned()),
+            let fits = format!("{placements} would fit");
+            let (kind, text) = match &sharding {
+                Sharding::Partial => {
+                    let missing = "the all-reduce is missing, or the tap stands before it";
+                    (Kind::UnreducedPartial, format!("each rank holds a partial sum: {missing}: then {fits}"))
+                }
                 Sharding::Shard { axis, size: Some(size), .. } => {
-                    (Kind::Placement, format!("what is past {size} in dim {axis} is padding"))
+                    (Kind::Placement, format!("what is past {size} in dim {axis} is padding: {fits}"))
                 }
                 Sharding::Shard { axis, cut: Cut::Groups(_), .. } => {
-                    (Kind::Placement, format!("neighbouring ranks hold the same slice of dim {axis}"))
+                    (Kind::Placement, format!("neighbouring ranks hold the same slice of dim {axis}: {fits}"))
                 }
-                Sharding::Shard { axis, .. } => {
-                    (Kind::Placement, format!("the ranks' tensors joined along dim {axis} are the reference"))
-                }
+                Sharding::Shard { axis, .. } => (
+                    Kind::Placement,
+                    format!("the ranks' tensors joined along dim {axis} are the reference: {fits}"),
+                ),
                 Sharding::Replicate | Sharding::ScaleOf { .. } => {
-                    (Kind::Placement, "every rank holds the whole".to_owned())
+                    (Kind::Placement, format!("every rank holds the whole: {fits}"))
                 }
             };
-            return Some(suggestion(kind, &what, &placements));
+            return Some(suggestion(kind, text, &placements));
         }
         None
     }
@@ -160,8 +165,9 @@ impl<'o, 'r> Placing<'o, 'r> {
             let sections = starts.iter().zip(ends).map(|(from, to)| to - from).collect();
             let placements = self.with(at, shard(Cut::Sections(sections)));
             let passes = self.open(&placements).is_some_and(|opened| self.passes(&opened));
-            let what = format!("the same {} in another order", name(axis, sharded.shape.len()));
-            passes.then(|| suggestion(Kind::Reordered, &what, &placements))
+            let slices = name(axis, sharded.shape.len());
+            let text = format!("the same {slices} in another order: {placements} would fit");
+            passes.then(|| suggestion(Kind::Reordered, text, &placements))
         })
     }
 }
@@ -172,8 +178,6 @@ fn first_slice(whole: &Whole<'_>, axis: usize) -> Option<usize> {
     whole.parts[part].shape.get(axis).map(|n| *n as usize)
 }
 
-fn suggestion(kind: Kind, what: &str, placements: &Placements) -> Diagnosis {
-    let suggest = placements.to_string();
-    let text = format!("{what}: {suggest} would fit");
-    Diagnosis { suggest: Some(suggest), ..Diagnosis::new(kind, text) }
+fn suggestion(kind: Kind, text: String, placements: &Placements) -> Diagnosis {
+    Diagnosis { suggest: Some(placements.to_string()), ..Diagnosis::new(kind, text) }
 }
