@@ -3,6 +3,7 @@
 #   make demo     a sharding fault, captured and named, in a few seconds (after the first installation)
 #   make test     all tests
 #   make fuzz     hostile files and texts, a minute of each target (FUZZ_MS=600000 for ten)
+#   make soak     ranks that are switched, stopped and killed at random, ten minutes (SOAK_SECONDS=3600 for an hour)
 #   make bench    what the hook costs, off and on
 #   make verdict-rates   false alarms and misses of the verdict, into docs/compare.md (half an hour to an hour)
 #   make lint     everything that is checked without running
@@ -11,6 +12,7 @@ PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out/demo
 FUZZ_MS ?= 60000
+SOAK_SECONDS ?= 600
 
 BIN := $(VENV)/bin
 # cargo and maturin look for Python themselves: let them find this one.
@@ -22,7 +24,7 @@ NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name tests -
 LOOM_TESTS := $(basename $(notdir $(wildcard crates/capture-core/tests/loom*.rs)))
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust test-loom test-python fuzz bench verdict-rates lint lint-rust lint-python deny install clean
+.PHONY: demo test test-rust test-loom test-python fuzz soak bench verdict-rates lint lint-rust lint-python deny install clean
 
 demo: $(VENV)/demo.stamp $(VENV)/native.stamp
 	@$(BIN)/python examples/mla/demo.py --out $(OUT)
@@ -43,6 +45,9 @@ test-python: $(VENV)/test.stamp $(VENV)/native.stamp
 
 fuzz: $(BIN)/python
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) cargo test --locked --profile fuzz --package capture-cli --test hostile
+
+soak: $(VENV)/test.stamp $(VENV)/native.stamp
+	$(BIN)/python tests/soak.py $(SOAK_SECONDS)
 
 bench: $(VENV)/test.stamp $(VENV)/native.stamp
 	cargo bench --locked --package capture-benches --benches -- --warm-up-time 0.5 --measurement-time 1
