@@ -33,7 +33,7 @@ pub(crate) fn assumed<'r>(runs: impl IntoIterator<Item = &'r Run>) -> String {
             let stages = if n.is_multiple_of(2) { 2 } else { n };
             let other = format!("pp={stages},tp={}", n / stages);
             format!(
-                "the mesh is assumed: all {n} ranks are taken as tp; set TPCAPTURE_MESH=tp={n}, or such as {other}\n"
+                "the mesh is assumed: all {n} ranks are taken as tp; set TPCAPTURE_MESH=tp={n}, or what it is, such as {other}\n"
             )
         }
     }

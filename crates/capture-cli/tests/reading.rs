@@ -78,7 +78,7 @@ fn ls_tells_of_losses_and_of_what_was_assumed() {
         "refused: s.q ×12: its layout is torch.sparse_coo (ranks 4-5,7)",
         "lost or refused: 7 records (rank 6)",
         "rank 7 is here in two processes; the later one is used",
-        "the mesh is assumed: all 8 ranks are taken as tp; set TPCAPTURE_MESH=tp=8, or such as pp=2,tp=4",
+        "the mesh is assumed: all 8 ranks are taken as tp; set TPCAPTURE_MESH=tp=8, or what it is, such as pp=2,tp=4",
     ];
     assert_eq!(heading, expected);
     let compared = sample.command("compare", &[]).stdout;
