@@ -37,6 +37,8 @@ def test_a_rank_that_is_not_there_says_which_are(run: tpcapture.Run) -> None:
     ):
         ranks[7]
     assert ranks.get(7) is None
+    with pytest.raises(KeyError, match="no record of rank 7; there are ranks 0-1"):
+        type(ranks)({0: ranks[rank], 1: ranks[rank]})[7]
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ class Layer:
             self.sums.append(total.astype(BF16))
         self.result = self.sums[-1]
 
-    def bound(self, y: Array, partials: list[Array]) -> float:
-        """The largest error of a result over its running bound."""
+    def ratios(self, y: Array, partials: list[Array]) -> Array:
+        """The errors of a result over their running bounds."""
         r, c = self.y.astype(np.float64), y.astype(np.float64)
         p = np.stack(partials).astype(np.float64)
         there = r != 0
@@ -41,7 +41,10 @@ class Layer:
         column = (np.abs(r) / row).sum(0) / n
         usual = row * (column / np.median(column) * n + 4) / (n + 4)
         allowed = np.abs(p).sum(0) + np.abs(np.cumsum(p, 0)).sum(0) + np.abs(r) + np.abs(c) + usual
-        return float(np.max(np.abs(c - r) / (U * allowed)))
+        return np.asarray(np.abs(c - r) / (U * allowed))
+
+    def bound(self, y: Array, partials: list[Array]) -> float:
+        return float(np.max(self.ratios(y, partials)))
 
 
 def compared(
@@ -69,7 +72,11 @@ def test_rounding_stays_within_it(runs: Runs, seed: int) -> None:
     row = compared(runs, layer, layer.result, layer.partials)
     assert row.verdict == "ROUNDING"
     ratio = severity(row)
-    assert ratio == pytest.approx(layer.bound(layer.result, layer.partials), rel=1e-6)
+    ratios = layer.ratios(layer.result, layer.partials)
+    assert ratio == pytest.approx(np.max(ratios), rel=1e-6)
+    # The element that is shown is that by which it was decided.
+    assert row.worst is not None
+    assert ratios[tuple(row.worst.index)] == pytest.approx(ratio, rel=1e-6)
     assert 0.4 < ratio < 0.7
 
 

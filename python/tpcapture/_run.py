@@ -37,7 +37,8 @@ class _Ranks(dict[int | None, "Record"]):
     """Records by rank; a KeyError says which there are."""
 
     def __missing__(self, rank: object) -> "Record":
-        raise KeyError(f"no record of rank {rank}; there is {_named('rank', self)}")
+        verb = "is" if len(self) == 1 else "are"
+        raise KeyError(f"no record of rank {rank}; there {verb} {_named('rank', self)}")
 
 
 @dataclass(frozen=True)

@@ -169,10 +169,12 @@ fn an_all_reduce_that_left_a_chunk_out_is_found_on_its_rank() {
     // Nothing was reduced at all.
     let row = rows("tp=2", &of(&[&a, &b])).remove(1);
     assert_eq!(row.ranks, [0, 1]);
+    // The errors of ranks are those against the sum, as the row's are, and not against the other replica.
+    let largest = row.by_rank.iter().filter_map(|e| e.max_units).fold(0.0, f64::max);
+    assert_eq!(largest.round(), row.max_units.unwrap().round(), "{row:#?}");
     // Both are wrong alike.
     let row = rows("tp=2", &of(&[&bad, &bad])).remove(1);
     assert_eq!((row.verdict, row.ranks.as_slice()), (Some(Verdict::Different), &[0, 1][..]));
-    // The errors of ranks are those against the sum as well, and not against each other.
     let units: Vec<_> = row.by_rank.iter().map(|e| (e.rank, e.max_units.unwrap().round())).collect();
     assert_eq!(units, [(0, 83.0), (1, 83.0)]);
     assert_eq!(row.max_units.unwrap().round(), 83.0);
