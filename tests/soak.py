@@ -6,7 +6,6 @@ Ends with 0 where every run can be read and recovered, every record holds what t
 captured a step captured the same pass, and a rank that lived through it has no more descriptors than before.
 """
 
-import os
 import random
 import shutil
 import signal
@@ -139,7 +138,7 @@ def main(seconds: float, seed: int) -> None:
     soak = Soak(directory, seed)
     try:
         soak.run(seconds)
-        survivors = {rank.pid: len(os.listdir(f"/proc/{rank.pid}/fd")) for rank in soak.ranks}
+        survivors = {rank.pid: sum(1 for _ in Path(f"/proc/{rank.pid}/fd").iterdir()) for rank in soak.ranks}
         assert max(survivors.values()) < 16, survivors
     finally:
         for rank in soak.ranks:
