@@ -110,6 +110,12 @@ def test_ranks_ask_themselves_whether_they_are_meant(tmp_path: Path) -> None:
         assert [one["state"] for one in job.ps()] == ["ended", "off", "ended"]
 
 
+def test_ranks_that_are_not_there_are_said(tmp_path: Path) -> None:
+    with live(tmp_path, 2) as job:
+        done = job.command("on", "--ranks", "5", check=2)
+        assert done.stderr == "tpcapture: no process is of the ranks that --ranks names: there are 0-1\n"
+
+
 def test_a_capture_is_re_aimed_while_it_is_on(tmp_path: Path) -> None:
     with live(tmp_path, 2) as job:
         job.on(run="first")

@@ -267,10 +267,14 @@ def test_where_nothing_can_be_written_nothing_is_lost(run: Path) -> None:
     run.chmod(0o700)
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    done = command("recover", tmp_path)
+def test_what_is_no_run_is_refused_before_anything_is_touched(run: Path, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    before = files(run)
+    done = command("recover", run, str(nothing))
     assert done.returncode == 2
     assert "expected a run directory" in done.stderr
+    assert files(run) == before
 
 
 def test_recovered_and_unrecovered_runs_compare_identical(rank: Launch) -> None:

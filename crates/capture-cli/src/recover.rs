@@ -57,9 +57,10 @@ struct Left {
 pub(crate) fn recover_runs(args: &Args) -> Result<Output, Error> {
     let mut report = Report::default();
     let mut text = String::new();
-    for path in &args.runs {
-        let path = locate(path)?;
-        text += &recover_run(&path, &mut report)?;
+    // All paths before any is touched: one that means no run is a mistake in the command.
+    let runs: Vec<PathBuf> = args.runs.iter().map(|path| locate(path)).collect::<Result<_, _>>()?;
+    for path in &runs {
+        text += &recover_run(path, &mut report)?;
     }
     let status = match (report.errors.is_empty(), report.live.is_empty()) {
         (false, _) => 2,

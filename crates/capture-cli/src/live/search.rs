@@ -14,7 +14,7 @@ use rustix::{
     fs::{RawDir, readlinkat_raw},
     io::Errno,
 };
-use std::{fs, mem::MaybeUninit, os::fd::OwnedFd, path::Path};
+use std::{collections::BTreeSet, fs, mem::MaybeUninit, os::fd::OwnedFd, path::Path};
 
 /// All that is there.
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub(crate) struct Found {
     pub(crate) closed: Vec<Closed>,
     /// How many processes this user may not look into, whatever they look like.
     pub(crate) n_opaque: usize,
+    /// Ranks of processes that are there and were not asked for.
+    pub(crate) other_ranks: BTreeSet<u32>,
 }
 
 /// A chain of parents that is longer is a process that moved meanwhile.

@@ -7,6 +7,7 @@ use super::{
     procfs::{Life, ProcDir},
     search::Found,
 };
+use crate::number;
 use capture_core::ranks::RankSet;
 
 /// Arguments of every command that is for some processes.
@@ -48,6 +49,8 @@ impl Whom {
     pub(crate) fn look(&self) -> Result<(Found, Vec<Seen>), LiveError> {
         let mut found = self.search()?;
         let seen: Vec<Seen> = found.processes.iter().map(Process::look).collect();
+        let others = seen.iter().filter(|seen| !self.may_mean(seen));
+        found.other_ranks = others.filter_map(|seen| seen.answer.rank).collect();
         let mut meant = seen.iter().map(|seen| self.may_mean(seen));
         found.processes.retain(|_| meant.next().unwrap_or(false));
         Ok((found, seen.into_iter().filter(|seen| self.may_mean(seen)).collect()))
@@ -71,6 +74,10 @@ fn absent(pid: u32, closed: &[Closed]) -> String {
 
 /// What to say where nobody is there.
 pub(crate) fn nobody(found: &Found) -> String {
+    if !found.other_ranks.is_empty() {
+        let ranks = number::ranges(found.other_ranks.iter().map(|rank| u64::from(*rank)));
+        return format!("no process is of the ranks that --ranks names: there are {ranks}");
+    }
     let mut text =
         "no process here has a control page; one has it from `import tpcapture` on, unless TPCAPTURE=never"
             .to_owned();
