@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,8 @@ LAUNCHERS = (
 for variable in [name for name in os.environ if name.startswith(LAUNCHERS)]:
     del os.environ[variable]
 os.environ["TPCAPTURE_RING"] = "16MiB"
+# A shell has what it starts in the background ignore Ctrl-C, which tests press.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def clean_env(**variables: str) -> dict[str, str]:
