@@ -34,7 +34,7 @@ pub struct Config {
     pub min_free: MinFree,
     /// Bytes of the host ring.
     pub ring: usize,
-    /// Bytes of the device ring, 0 for none; for device tensors, which are refused so far.
+    /// Bytes of each device's ring; 0 for none: then tensors are copied to the host on the model's own stream.
     pub device_ring: usize,
     /// What happens where the ring is full.
     pub on_full: OnFull,

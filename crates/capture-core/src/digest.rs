@@ -12,6 +12,7 @@ use std::convert::Infallible;
 
 mod hash;
 mod stats;
+pub mod partial;
 
 pub use hash::Hash;
 pub use stats::{Finite, Stats};
@@ -90,6 +91,7 @@ fn stats_of_bytes(dtype: safetensors::Dtype, bytes: &[u8]) -> Stats {
 /// Hands over the record's bytes in order, in chunks of [`CHUNK`] but for the last. Each is a copy, however the tensor
 /// lies, as another thread of the model may write to its memory meanwhile.
 fn for_each_chunk(view: &TensorView<'_>, take: &mut dyn FnMut(&[u8])) {
+    assert!(view.memory().is_none(), "only a device reads its memory");
     let source = Source::new(view);
     let mut held = vec![0; 2 * source.n_bytes().min(CHUNK)];
     let mut n_held = 0;

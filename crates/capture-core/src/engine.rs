@@ -1,20 +1,22 @@
 //! Between the model's threads and the writer: brings a tensor's bytes into the ring and tells the writer what they are.
 //!
 //! A record enters the ring as one piece or several, in order. Producers take turns at reserving, so that the pieces
-//! of one record are not mixed with another's; only a record of several pieces keeps the turn while it copies. Nothing
-//! here touches a file: that is the writer's, at the other end of the ring.
+//! of one record are not mixed with another's; only a record of several pieces keeps the turn while it copies. A tensor in
+//! a device's memory takes its place in the same order, and the device fills it later. Nothing here touches a file: that is
+//! the writer's, at the other end of the ring.
 
-use crate::digest::{self, Digest};
+use crate::device::{Device, Outcome, Room, Slot, Work};
+use crate::digest::{self, Digest, partial};
 use crate::leavings::Leavings;
 use crate::pack::{Block, Source};
 use crate::record::Record;
-use crate::ring::{NoRoom, Patience, Reservation, Ring};
+use crate::ring::{NoRoom, Patience, Place, Reservation, Ring};
 use crate::select::Mode;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::view::TensorView;
 use safetensors::Dtype;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
 /// The largest piece: few of them for a large tensor, and the writer begins while the rest is still being copied.
@@ -60,10 +62,32 @@ pub(crate) enum Piece {
     More,
     /// The record begun before will not be completed.
     Abandon,
-    /// A record without bytes: its digest is in the draft.
+    /// A record without bytes: its digest is in the draft, or its parts in the range.
     Digest(Box<Draft>),
+    /// A device could not fill the range. The draft is that of the record that begins here, if one does.
+    Failed { draft: Option<Box<Draft>>, failure: Failure },
+
     /// Seal the open segment, for whoever waits in [`Engine::flush`].
     Seal,
+}
+
+/// Why a device did not fill a range.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) device: String,
+    pub(crate) reason: String,
+    pub(crate) reach: Reach,
+}
+
+/// What a device's failure is the end of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The record.
+    Record,
+    /// All records of tensors on the device.
+    Device,
+    /// The capture, as a copy into the ring may still run.
+    Capture,
 }
 
 /// What the model's thread does where the ring is full.
@@ -83,7 +107,9 @@ pub(crate) enum NotStaged {
     /// There would have been a wait: the draft is given back.
     Busy(Box<Draft>),
     /// The record is lost, for this reason; the capture goes on.
-    Lost(&'static str),
+    Lost(String),
+    /// The device did not take it: the writer counts the loss.
+    Counted(String),
     /// The ring stayed full for so long: the capture is to end.
     Full(Duration),
     /// The capture has ended.
@@ -103,6 +129,10 @@ pub(crate) struct Engine {
     after: Mutex<After>,
     /// Producers that have been promised a place and may still have a loss to count.
     promised: AtomicU64,
+    /// What devices hold of the ring's memory until it goes.
+    guards: Mutex<Vec<Box<dyn Send>>>,
+    /// Whether a device may still write to that memory: it must never go.
+    is_haunted: AtomicBool,
 }
 
 /// An engine in the hands of a producer, until its record is staged or counted as lost.
@@ -116,9 +146,9 @@ impl Promise {
 }
 
 impl std::ops::Deref for Promise {
-    type Target = Engine;
+    type Target = Arc<Engine>;
 
-    fn deref(&self) -> &Engine {
+    fn deref(&self) -> &Arc<Engine> {
         &self.0
     }
 }
@@ -163,17 +193,21 @@ impl Engine {
             overhead: AtomicU64::new(0),
             after: Mutex::default(),
             promised: AtomicU64::new(0),
+            guards: Mutex::default(),
+            is_haunted: AtomicBool::new(false),
         })
     }
 
     /// Copies a tensor into the ring, or its digest. When this returns the tensor may be overwritten or freed.
     pub(crate) fn stage(
-        &self,
+        self: &Arc<Self>,
         mut draft: Box<Draft>,
         view: &TensorView<'_>,
         on_full: OnFull,
     ) -> Result<(), NotStaged> {
-        if draft.mode != Mode::Full && draft.digest.is_none() {
+        // An empty tensor lies nowhere.
+        let device = view.memory().filter(|_| draft.n_bytes > 0);
+        if draft.mode != Mode::Full && draft.digest.is_none() && device.is_none() {
             if on_full == OnFull::Busy && draft.n_bytes as usize > self.max_piece() {
                 // This takes a while, as copying it would.
                 return Err(NotStaged::Busy(draft));
@@ -192,6 +226,9 @@ impl Engine {
             OnFull::Wait(_) | OnFull::Drop => self.turn.lock(),
         };
         draft.record.seq = *turn;
+        if let Some(device) = device {
+            return self.stage_on(device, draft, &Source::new(view), on_full, turn);
+        }
         if draft.digest.is_some() {
             return self.stage_digest(draft, on_full, turn);
         }
@@ -261,7 +298,7 @@ impl Engine {
             // Room for the first piece is no promise of room for all.
             OnFull::Busy => return Err(NotStaged::Busy(draft)),
             OnFull::Drop if draft.n_bytes > self.ring.capacity() as u64 => {
-                return Err(NotStaged::Lost(LARGER_THAN_RING));
+                return Err(NotStaged::Lost(LARGER_THAN_RING.to_owned()));
             }
             OnFull::Wait(_) | OnFull::Drop => {}
         }
@@ -284,6 +321,66 @@ impl Engine {
                 Err(on_full.refusal(no_room, draft))
             }
         }
+    }
+
+    /// A tensor in a device's memory: its places are reserved in a row, and the device fills them.
+    fn stage_on(
+        self: &Arc<Self>,
+        device: &dyn Device,
+        draft: Box<Draft>,
+        source: &Source,
+        on_full: OnFull,
+        mut turn: MutexGuard<'_, u64>,
+    ) -> Result<(), NotStaged> {
+        let dtype = draft.dtype;
+        let blocks = partial::blocks(draft.n_bytes as usize);
+        let (work, in_place_of, max_piece) = match draft.mode {
+            Mode::Stats => (Work::Stats { dtype }, Some(blocks * partial::STATS_BYTES), usize::MAX),
+            Mode::Hash => (Work::Hash, Some(blocks * partial::HASH_BYTES), usize::MAX),
+            _ => (Work::Copy, None, self.max_piece().min(device.max_piece())),
+        };
+        match on_full {
+            // Room for the first piece is no promise of room for all.
+            OnFull::Busy if draft.n_bytes as usize > max_piece => return Err(NotStaged::Busy(draft)),
+            OnFull::Busy if !device.has_room(in_place_of.unwrap_or(draft.n_bytes as usize)) => {
+                return Err(NotStaged::Busy(draft));
+            }
+            _ => {}
+        }
+        let name = draft.record.device.clone();
+        let (mut draft, mut dims) = (Some(draft), Vec::new());
+        let staged = source.for_each_block(max_piece, &mut |block| {
+            let piece = || match draft.take() {
+                Some(draft) if in_place_of.is_some() => Piece::Digest(draft),
+                Some(draft) => Piece::First(draft),
+                None => Piece::More,
+            };
+            let n_bytes = in_place_of.unwrap_or(block.n_bytes());
+            let place = match self.ring.reserve(n_bytes, piece, on_full.patience()) {
+                Ok(reservation) => reservation.into_place(),
+                Err(no_room) => {
+                    if draft.is_none() {
+                        self.ring.signal(Piece::Abandon);
+                    }
+                    return Err(on_full.refusal(no_room, draft.take()));
+                }
+            };
+            let (at, n_bytes) = self.ring.bytes_at(&place);
+            let filling = Filling { engine: Arc::clone(self), place: Some(place), device: name.clone() };
+            let room = Room::new(at, n_bytes, Box::new(filling));
+            let begun = device.begin(work, &block.items(&mut dims), room, on_full.patience());
+            begun.map_err(NotStaged::Counted)
+        });
+        if staged.is_ok() {
+            *turn += 1;
+        }
+        staged
+    }
+
+    /// Lets go of what devices hold of the ring's memory, once nothing of it is used; whether it may go.
+    pub(crate) fn release(&self) -> bool {
+        drop(std::mem::take(&mut *self.guards.lock()));
+        !self.is_haunted.load(Acquire)
     }
 
     /// Returns once the writer has sealed everything staged before, as far as it could, or has moved nothing for
@@ -385,6 +482,57 @@ impl Engine {
     }
 }
 
+/// A range that a device fills, as the device sees it.
+struct Filling {
+    engine: Arc<Engine>,
+    place: Option<Place>,
+    device: String,
+}
+
+impl std::fmt::Debug for Filling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filling").field("place", &self.place).field("device", &self.device).finish()
+    }
+}
+
+impl Slot for Filling {
+    fn memory(&self) -> (*mut u8, usize) {
+        self.engine.ring.memory()
+    }
+
+    fn keep(&self, guard: Box<dyn Send>) {
+        self.engine.guards.lock().push(guard);
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        let Some(place) = self.place.take() else { return };
+        let failure = match outcome {
+            Outcome::Filled => None,
+            Outcome::Lost(reason) => Some((reason, Reach::Record)),
+            Outcome::Failed(reason) => Some((reason, Reach::Device)),
+            Outcome::Unknown(reason) => {
+                if !self.engine.is_haunted.swap(true, Release) {
+                    // For ever: a copy may still write to its memory.
+                    std::mem::forget(Arc::clone(&self.engine));
+                }
+                self.engine.ring.close();
+                Some((reason, Reach::Capture))
+            }
+        };
+        self.engine.ring.publish_place(place, |piece| match failure {
+            None => piece,
+            Some((reason, reach)) => {
+                let failure = Failure { device: self.device.clone(), reason, reach };
+                let draft = match piece {
+                    Piece::First(draft) | Piece::Digest(draft) => Some(draft),
+                    _ => None,
+                };
+                Piece::Failed { draft, failure }
+            }
+        });
+    }
+}
+
 impl OnFull {
     fn patience(self) -> Patience {
         match self {
@@ -397,10 +545,10 @@ impl OnFull {
     fn refusal(self, no_room: NoRoom, draft: Option<Box<Draft>>) -> NotStaged {
         match (no_room, self, draft) {
             (NoRoom::Closed, ..) => NotStaged::Ended,
-            (NoRoom::TooLarge, ..) => NotStaged::Lost(LARGER_THAN_RING),
+            (NoRoom::TooLarge, ..) => NotStaged::Lost(LARGER_THAN_RING.to_owned()),
             (NoRoom::Full, Self::Busy, Some(draft)) => NotStaged::Busy(draft),
             (NoRoom::Full, Self::Wait(Some(limit)), _) => NotStaged::Full(limit),
-            (NoRoom::Full, ..) => NotStaged::Lost(RING_FULL),
+            (NoRoom::Full, ..) => NotStaged::Lost(RING_FULL.to_owned()),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! square tiles through a buffer in the cache, see `transpose`); or items scattered one by one.
 #![expect(unsafe_code, reason = "reads memory that only the view's maker vouches for")]
 
+use crate::strided::{Dim, Items};
 use crate::transpose::transpose;
 use crate::view::{Element, TensorView};
 use safetensors::Dtype;
@@ -14,22 +15,15 @@ use std::mem::MaybeUninit;
 /// Copies a tensor's record, its logical, C-ordered bytes, to `to`.
 ///
 /// # Panics
-/// Where `to` is not exactly as long as the record.
+/// Where `to` is not exactly as long as the record, or the tensor is a device's.
 pub fn pack(view: &TensorView<'_>, to: &mut [MaybeUninit<u8>]) {
     assert_eq!(to.len() as u64, view.n_bytes(), "the room is the record's");
+    assert!(view.memory().is_none(), "only a device reads its memory");
     let source = Source::new(view);
     if !to.is_empty() {
         // SAFETY: the room is ours and exactly as long as the record; the view's maker vouches for its memory.
         unsafe { source.whole().copy_to(to.as_mut_ptr().cast()) };
     }
-}
-
-/// A dimension of the merged tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Dim {
-    size: usize,
-    /// Bytes from one index to the next.
-    stride: isize,
 }
 
 /// A non-empty tensor whose mergeable dimensions are merged and whose dimensions of size 1 are gone.
@@ -61,7 +55,7 @@ impl Source {
         }
         let source = Self { data: view.data(), item_bytes, dims, _packed: None };
         match view.element() {
-            Element::OnePerByte(dtype) => source.squeezed(dtype),
+            Element::OnePerByte(dtype) if view.memory().is_none() => source.squeezed(dtype),
             _ => source,
         }
     }
@@ -124,6 +118,13 @@ impl Block<'_> {
             Some(n) if i == 0 => n,
             _ => self.dims[i].size,
         }
+    }
+
+    /// The block's items, with room for its dimensions.
+    pub(crate) fn items<'d>(&self, dims: &'d mut Vec<Dim>) -> Items<'d> {
+        dims.clear();
+        dims.extend((0..self.dims.len()).map(|i| Dim { size: self.size(i), ..self.dims[i] }));
+        Items { first: self.data, item_bytes: self.item_bytes, dims }
     }
 
     /// Bytes of the packed block.

@@ -276,6 +276,30 @@ impl<T> Ring<T> {
         }
     }
 
+    /// Address and length of all its memory.
+    #[must_use]
+    pub fn memory(&self) -> (*mut u8, usize) {
+        (self.memory.at(0), self.capacity())
+    }
+
+    /// The address and length of a range that is being filled.
+    #[must_use]
+    pub fn bytes_at(&self, place: &Place) -> (*mut u8, usize) {
+        (self.memory.at(place.at), place.n_bytes)
+    }
+
+    /// Publishes a range, with another payload where `replace` makes one of what it had.
+    #[expect(clippy::needless_pass_by_value, reason = "a range is published once")]
+    pub fn publish_place(&self, place: Place, replace: impl FnOnce(T) -> T) {
+        {
+            let mut state = self.state.lock();
+            let index = (place.slot - state.front) as usize;
+            let payload = state.slots[index].payload.take().expect("it is not taken before it is published");
+            state.slots[index].payload = Some(replace(payload));
+        }
+        self.publish(place.slot);
+    }
+
     /// The address and length of a taken range's bytes.
     #[must_use]
     pub fn bytes_of<U>(&self, range: &Range<U>) -> (*const u8, usize) {
@@ -328,11 +352,27 @@ impl<T> State<T> {
 }
 
 impl<T> Reservation<'_, T> {
+    /// The range without the reference to its ring.
+    #[must_use]
+    pub fn into_place(self) -> Place {
+        let place = Place { slot: self.slot, at: self.at, n_bytes: self.n_bytes };
+        std::mem::forget(self);
+        place
+    }
+
     /// The range's address and length: its holder's alone until it is dropped.
     #[must_use]
     pub fn bytes(&mut self) -> (*mut u8, usize) {
         (self.ring.memory.at(self.at), self.n_bytes)
     }
+}
+
+/// A reserved range that is published by [`Ring::publish_place`], for who holds its ring otherwise than by a reference.
+#[derive(Debug)]
+pub struct Place {
+    slot: u64,
+    at: usize,
+    n_bytes: usize,
 }
 
 impl<T> Drop for Reservation<'_, T> {

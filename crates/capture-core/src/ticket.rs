@@ -62,6 +62,10 @@ impl Ticket {
             Patience::Full => self.on_full,
         };
         let view = self.kept.as_deref().map_or(*view, |kept| view.head(kept));
+        if let Some(reason) = view.memory().and_then(|_| self.ledger.device_failure(view.device())) {
+            self.ledger.lose(&self.tap, &reason);
+            return Err(CaptureError::Lost { tap: self.tap.to_string(), reason });
+        }
         match self.engine.stage(self.draft, &view, on_full) {
             Ok(()) => return Ok(None),
             Err(NotStaged::Busy(draft)) => {
@@ -69,9 +73,11 @@ impl Ticket {
                 return Ok(Some(self));
             }
             Err(NotStaged::Lost(reason)) => {
-                self.ledger.lose(&self.tap, reason);
-                Err(reason.to_owned())
+                self.ledger.lose(&self.tap, &reason);
+                Err(reason)
             }
+            // By the writer, in its turn.
+            Err(NotStaged::Counted(reason)) => Err(reason),
             Err(NotStaged::Full(waited)) => {
                 let reason = format!("ring full: the disk made no room in {waited:?} (TPCAPTURE_ON_FULL)");
                 self.ledger.lose(&self.tap, &reason);

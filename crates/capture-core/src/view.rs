@@ -1,6 +1,7 @@
 //! A tensor as the model hands it over: borrowed, described, not yet copied.
 #![expect(unsafe_code, reason = "only the caller knows what memory a tensor has")]
 
+use crate::device::Device;
 use safetensors::Dtype;
 
 /// How one item in memory becomes elements of a record.
@@ -72,7 +73,7 @@ impl Element {
     }
 }
 
-/// A borrowed tensor in host memory.
+/// A borrowed tensor.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
     data: *const u8,
@@ -80,6 +81,7 @@ pub struct TensorView<'a> {
     shape: &'a [u64],
     strides: &'a [i64],
     device: &'a str,
+    on: Option<&'a dyn Device>,
 }
 
 /// Why something cannot be captured. The words go to the log and into the manifest.
@@ -160,13 +162,26 @@ impl<'a> TensorView<'a> {
         if data.is_null() && numel > 0 {
             return Err(ViewError::Null(numel));
         }
-        let view = Self { data, element, shape, strides, device };
+        let view = Self { data, element, shape, strides, device, on: None };
         if let Element::OnePerByte(dtype) = element
             && !(numel as usize * dtype.bitsize()).is_multiple_of(8)
         {
             return Err(ViewError::Bits { numel, bits: dtype.bitsize() });
         }
         Ok(view)
+    }
+
+    /// The same tensor in a device's memory. Only the device looks at it, in the order of its stream: every item has to be
+    /// readable there when what the stream was given before is done.
+    #[must_use]
+    pub fn on(self, device: &'a dyn Device) -> Self {
+        Self { on: Some(device), ..self }
+    }
+
+    /// The device whose memory it lies in; `None` for the processor's.
+    #[must_use]
+    pub fn memory(&self) -> Option<&'a dyn Device> {
+        self.on
     }
 
     /// The same tensor cut to `shape`, which has as many dimensions, none of them larger.

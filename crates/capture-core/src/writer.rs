@@ -5,8 +5,9 @@
 #![expect(unsafe_code, reason = "reads the ring's ranges, and masks signals")]
 
 use crate::config::MinFree;
+use crate::digest::partial;
 use crate::digested::{self, DigestFile, Digested};
-use crate::engine::{Draft, Engine, Piece};
+use crate::engine::{Draft, Engine, Failure as DeviceFailure, Piece, Reach};
 use crate::leavings::Leavings;
 use crate::ledger::Ledger;
 use crate::manifest::{Manifest, State};
@@ -88,7 +89,9 @@ fn run(engine: &Engine, assignment: Assignment) {
             ledger.fail(&error.to_string(), now_ns());
         }
     }
-    engine.ring.retire();
+    if engine.release() {
+        engine.ring.retire();
+    }
     engine.note_finished();
     let _ = catch_unwind(attend);
 }
@@ -124,7 +127,14 @@ fn drain(engine: &Engine, ledger: &Ledger, reason: &str, mut open: Option<Open>)
             Piece::First(draft) => open = Some(Open::new(draft, n_bytes)),
             Piece::More => open = open.map(|open| open.with(n_bytes)),
             Piece::Abandon => open = None,
-            Piece::Digest(draft) => ledger.lose(&draft.record.tap, reason),
+            Piece::Digest(draft) | Piece::Failed { draft: Some(draft), .. } => {
+                ledger.lose(&draft.record.tap, reason);
+            }
+            Piece::Failed { draft: None, .. } => {
+                if let Some(lost) = open.take() {
+                    ledger.lose(&lost.tap, reason);
+                }
+            }
             Piece::Seal => engine.note_sealed(),
         }
         engine.note_moved(n_bytes);
@@ -268,7 +278,12 @@ impl Writer {
                 self.open = None;
                 self.segments.abandon()?;
             }
-            Piece::Digest(draft) => self.write_digest(draft)?,
+            Piece::Digest(draft) => {
+                // SAFETY: as below.
+                let parts = unsafe { std::slice::from_raw_parts(from, n_bytes) };
+                self.write_digest(draft, parts)?;
+            }
+            Piece::Failed { draft, failure } => self.lose_to_device(draft.as_deref(), failure)?,
             Piece::Seal => self.seals_asked += 1,
         }
         if self.open.is_none() {
@@ -287,10 +302,38 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the line of a record that has no bytes.
-    fn write_digest(&mut self, draft: &Draft) -> Result<(), Failure> {
-        let Draft { record, dtype, shape, digest: Some(digest), .. } = draft else { return Ok(()) };
-        let (record, shape, digest) = (record.clone(), shape.clone(), digest.clone());
+    /// A device did not fill a range: the record is lost, and perhaps all that would follow.
+    fn lose_to_device(&mut self, draft: Option<&Draft>, failure: &DeviceFailure) -> Result<(), Failure> {
+        let DeviceFailure { device, reason, reach } = failure;
+        let ledger = &self.assignment.ledger;
+        let tap = match (draft, self.open.take()) {
+            (Some(draft), _) => Some(draft.record.tap.clone()),
+            (None, Some(open)) => {
+                self.segments.abandon()?;
+                Some(open.tap)
+            }
+            // Counted with its first piece.
+            (None, None) => None,
+        };
+        if let Some(tap) = tap {
+            ledger.lose(&tap, &format!("{device}: {reason}"));
+        }
+        match reach {
+            Reach::Record => {}
+            Reach::Device => ledger.fail_device(device, reason),
+            Reach::Capture => ledger.fail(&format!("{device}: {reason}"), now_ns()),
+        }
+        Ok(())
+    }
+
+    /// Appends the line of a record that has no bytes, its digest computed before or from a device's `parts`.
+    fn write_digest(&mut self, draft: &Draft, parts: &[u8]) -> Result<(), Failure> {
+        let Draft { record, dtype, shape, n_bytes, mode, digest, .. } = draft;
+        let digest = digest.clone().unwrap_or_else(|| match mode {
+            Mode::Hash => partial::hash(parts, *n_bytes),
+            _ => partial::stats(parts, *dtype, *n_bytes),
+        });
+        let (record, shape) = (record.clone(), shape.clone());
         let line = digested::line(&Digested { record, dtype: *dtype, shape, digest });
         let n_bytes = line.len() as u64;
         let written = self.check_space(n_bytes).and_then(|()| self.append_digest(&line));

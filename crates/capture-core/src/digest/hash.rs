@@ -22,7 +22,12 @@ pub(super) fn of(each: impl FnOnce(&mut dyn FnMut(&[u8]))) -> Hash {
         sum = sum.wrapping_add(vectors::run(Words { bytes, first: n_bytes / 8 }));
         n_bytes += bytes.len() as u64;
     });
-    Hash(mix(sum ^ n_bytes))
+    Hash(finish(sum, n_bytes))
+}
+
+/// From the sum over words to the hash.
+pub(super) fn finish(sum: u64, n_bytes: u64) -> u64 {
+    mix(sum ^ n_bytes)
 }
 
 /// The sum over the words of `bytes`, the first of which is word number `first`.
