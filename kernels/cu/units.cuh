@@ -9,9 +9,11 @@ struct Items {
     u32 is_run;  // 1: they lie one behind the other from a multiple of 16 on
 };
 
+// The item's own bits, whatever its sign.
 template <class Item>
 TPC_INLINE u64 widened(Item item) {
-    return item;
+    const u32 others = 64 - 8 * sizeof(Item);
+    return (u64)item << others >> others;
 }
 TPC_INLINE u64 widened(Quad item) {
     return item.low;

@@ -14,7 +14,7 @@ TPCAPTURE_STRICT=1. In a subinterpreter the import fails with ImportError.
 
 from tpcapture import _host
 from tpcapture._capturing import capturing, off, on
-from tpcapture._native import CaptureError, capture, flush, start, status, step, tap
+from tpcapture._native import CaptureError, capture, flush, prepare, start, status, step, tap
 from tpcapture._report import Diagnosis, Divergence, RankError, Report, Row, Verdict, Worst, compare
 from tpcapture._run import Point, Record, Run, open
 
@@ -37,6 +37,7 @@ __all__ = [
     "off",
     "on",
     "open",
+    "prepare",
     "status",
     "step",
     "tap",

@@ -125,6 +125,12 @@ pub fn is_strict() -> bool {
     state::lock().config.strict
 }
 
+/// Bytes of each device's ring: `TPCAPTURE_DEVICE_RING`.
+#[must_use]
+pub fn device_ring() -> usize {
+    state::lock().config.device_ring
+}
+
 /// The directory that holds runs where nothing else is said: `TPCAPTURE_DIR`.
 #[must_use]
 pub fn configured_dir() -> PathBuf {

@@ -15,6 +15,7 @@ use crate::select::Mode;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::view::TensorView;
 use safetensors::Dtype;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
@@ -131,6 +132,8 @@ pub(crate) struct Engine {
     promised: AtomicU64,
     /// What devices hold of the ring's memory until it goes.
     guards: Mutex<Vec<Box<dyn Send>>>,
+    /// Devices that can capture nothing any more, and why.
+    failed: Mutex<BTreeMap<String, String>>,
     /// Whether a device may still write to that memory: it must never go.
     is_haunted: AtomicBool,
 }
@@ -194,6 +197,7 @@ impl Engine {
             after: Mutex::default(),
             promised: AtomicU64::new(0),
             guards: Mutex::default(),
+            failed: Mutex::default(),
             is_haunted: AtomicBool::new(false),
         })
     }
@@ -348,6 +352,9 @@ impl Engine {
             _ => {}
         }
         let name = draft.record.device.clone();
+        if let Some(reason) = self.failed.lock().get(&name) {
+            return Err(NotStaged::Lost(format!("{name}: {reason}")));
+        }
         let (mut draft, mut dims) = (Some(draft), Vec::new());
         let staged = source.for_each_block(max_piece, &mut |block| {
             let piece = || match draft.take() {
@@ -379,8 +386,13 @@ impl Engine {
 
     /// Lets go of what devices hold of the ring's memory, once nothing of it is used; whether it may go.
     pub(crate) fn release(&self) -> bool {
-        drop(std::mem::take(&mut *self.guards.lock()));
-        !self.is_haunted.load(Acquire)
+        let guards = std::mem::take(&mut *self.guards.lock());
+        let is_haunted = self.is_haunted.load(Acquire);
+        if is_haunted {
+            // The memory stays, and stays pinned.
+            std::mem::forget(guards);
+        }
+        !is_haunted
     }
 
     /// Returns once the writer has sealed everything staged before, as far as it could, or has moved nothing for
@@ -509,7 +521,11 @@ impl Slot for Filling {
         let failure = match outcome {
             Outcome::Filled => None,
             Outcome::Lost(reason) => Some((reason, Reach::Record)),
-            Outcome::Failed(reason) => Some((reason, Reach::Device)),
+            Outcome::Failed(reason) => {
+                // At once, and not when the writer comes to it: nothing more is asked of the device.
+                self.engine.failed.lock().entry(self.device.clone()).or_insert_with(|| reason.clone());
+                Some((reason, Reach::Device))
+            }
             Outcome::Unknown(reason) => {
                 if !self.engine.is_haunted.swap(true, Release) {
                     // For ever: a copy may still write to its memory.

@@ -29,8 +29,8 @@ struct Entries {
     losses: BTreeMap<(String, String), u64>,
     /// Reasons that the log has seen.
     said: BTreeSet<String>,
-    /// Devices that can capture nothing any more, and why.
-    devices: BTreeMap<String, String>,
+    /// Devices that can capture nothing any more, of which the log has heard.
+    devices: BTreeSet<String>,
     end: Option<End>,
     last_error: Option<String>,
 }
@@ -125,19 +125,13 @@ impl Ledger {
     /// Ends the capture of one device's tensors because something went wrong, which the user hears of once.
     pub(crate) fn fail_device(&self, device: &str, reason: &str) {
         let mut entries = self.entries.lock();
-        if entries.devices.contains_key(device) {
+        if !entries.devices.insert(device.to_owned()) {
             return;
         }
-        entries.devices.insert(device.to_owned(), reason.to_owned());
         let reason = format!("{device}: {reason}");
         entries.last_error = Some(reason.clone());
         drop(entries);
         notice(&format!("capture of tensors on {reason}; it has ended for that device"));
-    }
-
-    /// Why no tensor of that device is captured any more.
-    pub(crate) fn device_failure(&self, device: &str) -> Option<String> {
-        self.entries.lock().devices.get(device).map(|reason| format!("{device}: {reason}"))
     }
 
     pub(crate) fn has_ended(&self) -> bool {

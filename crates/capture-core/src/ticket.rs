@@ -62,10 +62,6 @@ impl Ticket {
             Patience::Full => self.on_full,
         };
         let view = self.kept.as_deref().map_or(*view, |kept| view.head(kept));
-        if let Some(reason) = view.memory().and_then(|_| self.ledger.device_failure(view.device())) {
-            self.ledger.lose(&self.tap, &reason);
-            return Err(CaptureError::Lost { tap: self.tap.to_string(), reason });
-        }
         match self.engine.stage(self.draft, &view, on_full) {
             Ok(()) => return Ok(None),
             Err(NotStaged::Busy(draft)) => {

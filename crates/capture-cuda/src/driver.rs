@@ -29,6 +29,9 @@ pub enum Unavailable {
         /// What it lacks.
         symbol: &'static str,
     },
+    /// A child of fork: there every call of the driver may hang or fail.
+    #[error("CUDA does not survive fork, and this process is a child of one that used it")]
+    Forked,
     /// It does not start.
     #[error("the driver does not start: {0}")]
     NoStart(String),
@@ -43,12 +46,15 @@ pub(crate) struct Driver {
     pub(crate) functions: Functions,
     /// `13.2`
     pub(crate) version: String,
+    /// The process that started it.
+    pid: u32,
 }
 
 /// The driver, looked for at most once in the life of the process.
 pub(crate) fn driver() -> Result<&'static Driver, Unavailable> {
     static DRIVER: OnceLock<Result<Driver, Unavailable>> = OnceLock::new();
-    DRIVER.get_or_init(Driver::find).as_ref().map_err(Clone::clone)
+    let found = DRIVER.get_or_init(Driver::find).as_ref().map_err(Clone::clone)?;
+    if found.pid == std::process::id() { Ok(found) } else { Err(Unavailable::Forked) }
 }
 
 impl Driver {
@@ -80,7 +86,7 @@ impl Driver {
         });
         let functions = Functions::load(find).map_err(|symbol| Unavailable::NoSymbol { version, symbol })?;
         let version = format!("{}.{}", version / 1000, version % 1000 / 10);
-        let driver = Self { functions, version };
+        let driver = Self { functions, version, pid: std::process::id() };
         // SAFETY: harmless where the framework did it before.
         let started = driver.check("cuInit", unsafe { (driver.functions.init)(0) });
         started.map_err(|error| Unavailable::NoStart(error.to_string()))?;

@@ -20,7 +20,6 @@ pub struct Gpu {
     name: String,
     /// What it is called by its maker, and the driver's version: for whoever reads why it failed.
     label: String,
-    pid: u32,
     pub(crate) context: Context,
     pub(crate) kernels: Kernels,
     pub(crate) events: Events,
@@ -39,21 +38,15 @@ impl Gpu {
     /// # Errors
     /// Why nothing can be captured from it; asked once.
     pub fn of(ordinal: i32) -> Result<&'static Self, String> {
+        // Before any lock, which another thread may have held when this process was forked.
+        let driver = driver().map_err(|error| error.to_string())?;
         static GPUS: Mutex<BTreeMap<i32, Result<&'static Gpu, String>>> = Mutex::new(BTreeMap::new());
         let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
-        let opened =
-            gpus.entry(ordinal).or_insert_with(|| Self::open(ordinal).map(|gpu| &*Box::leak(Box::new(gpu))));
-        match opened {
-            Ok(gpu) if gpu.pid != std::process::id() => {
-                Err("CUDA does not survive fork: this process is a child of one that used it".to_owned())
-            }
-            Ok(gpu) => Ok(gpu),
-            Err(reason) => Err(reason.clone()),
-        }
+        let open = || Self::open(driver, ordinal).map(|gpu| &*Box::leak(Box::new(gpu)));
+        gpus.entry(ordinal).or_insert_with(open).clone()
     }
 
-    fn open(ordinal: i32) -> Result<Self, String> {
-        let driver = driver().map_err(|error| error.to_string())?;
+    fn open(driver: &'static Driver, ordinal: i32) -> Result<Self, String> {
         let mut device = 0;
         // SAFETY: fills in the handle.
         let found =
@@ -74,7 +67,6 @@ impl Gpu {
         Ok(Self {
             name: format!("cuda:{ordinal}"),
             label,
-            pid: std::process::id(),
             context,
             kernels,
             events: Events::default(),

@@ -1,6 +1,8 @@
 //! It is a guest: the thread's context and capture mode are what they were, a stream that is being captured into a graph is left
 //! alone, and so is one of a context that is not the framework's.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 mod sim;
 
 use capture_core::{Dtype, Element};

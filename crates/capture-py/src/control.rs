@@ -39,6 +39,19 @@ pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Gets CUDA devices ready for captures, before the server takes all their memory: each one's ring (TPCAPTURE_DEVICE_RING, 64
+/// MiB) is allocated now, and not at its first tensor.
+///
+/// device: its number as CUDA counts in this process, or None for every device that the process uses by now. Returns the
+/// names of those that are ready, such as `["cuda:0"]`. RuntimeError: one of them cannot be had.
+#[pyfunction]
+#[pyo3(signature = (device=None))]
+pub(crate) fn prepare(py: Python<'_>, device: Option<i32>) -> PyResult<Vec<String>> {
+    let prepared =
+        py.detach(|| capture_cuda::prepare(device.map(|device| vec![device]), control::device_ring()));
+    prepared.map_err(PyRuntimeError::new_err)
+}
+
 /// Switches a capture on and returns the directory its run will have; `dir` is TPCAPTURE_DIR where None.
 ///
 /// ValueError: `select`, `ranks`, `steps`, `run` or `seconds` does not parse. RuntimeError: a capture is on already, or

@@ -1,12 +1,12 @@
 //! DLPack: the C exchange API, cached per type, and the Python protocol.
 #![expect(unsafe_code, reason = "the C structures of DLPack")]
 
-use crate::described::{Tensor, no_place, on_device, spoken};
+use crate::described::{Tensor, no_place, on_cuda, on_device, spoken};
 use capture_core::Dtype;
 use capture_core::view::Element;
 use dlpark::ffi::{
-    DLDataType, DLDataTypeCode as Code, DLDevice, DLPACK_MAJOR_VERSION, DLPackDLTensorFromPyObjectNoSync,
-    DLPackExchangeAPI, DLPackExchangeAPIHeader, DLTensor,
+    DLDataType, DLDataTypeCode as Code, DLDevice, DLPACK_MAJOR_VERSION, DLPackCurrentWorkStream,
+    DLPackDLTensorFromPyObjectNoSync, DLPackExchangeAPI, DLPackExchangeAPIHeader, DLTensor,
 };
 use dlpark::python::ImportRequest;
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
@@ -19,6 +19,8 @@ use std::mem::MaybeUninit;
 #[derive(Clone, Copy)]
 pub(crate) struct Api {
     borrow: unsafe extern "C" fn(*mut std::ffi::c_void, *mut DLTensor) -> std::ffi::c_int,
+    /// The stream that the framework works on now; none where it has but the processor.
+    stream: DLPackCurrentWorkStream,
 }
 
 impl Api {
@@ -43,9 +45,9 @@ impl Api {
             if header.is_null() {
                 return Ok(None);
             }
-            let borrow: DLPackDLTensorFromPyObjectNoSync =
-                (*header.cast::<DLPackExchangeAPI>()).dltensor_from_py_object_no_sync;
-            Ok(borrow.map(|borrow| Self { borrow }))
+            let api = &*header.cast::<DLPackExchangeAPI>();
+            let borrow: DLPackDLTensorFromPyObjectNoSync = api.dltensor_from_py_object_no_sync;
+            Ok(borrow.map(|borrow| Self { borrow, stream: api.current_work_stream }))
         }
     }
 
@@ -72,7 +74,25 @@ impl Api {
             }
         };
         let data = lent.data.cast_const().cast();
-        described(lent.device, lent.dtype, data, lent.byte_offset, numbers(lent.shape), numbers(lent.strides))
+        let mut found =
+            described(lent.dtype, data, lent.byte_offset, numbers(lent.shape), numbers(lent.strides))?;
+        if !is_host(lent.device) {
+            let stream = self.stream_of(tensor.py(), lent.device)?;
+            found.on = on_stream(lent.device, &found, stream, None)?;
+        }
+        Ok(found)
+    }
+
+    /// The handle of the stream that the framework works on.
+    fn stream_of(self, py: Python<'_>, device: DLDevice) -> Result<usize, String> {
+        let Some(current) = self.stream else { return Ok(LEGACY_STREAM) };
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the framework's function, and room for a handle.
+        let status = unsafe { current(device.device_type, device.device_id, &raw mut stream) };
+        if status == 0 {
+            return Ok(stream as usize);
+        }
+        Err(PyErr::take(py).map_or_else(|| "its framework names no stream".to_owned(), |e| spoken(py, &e)))
     }
 }
 
@@ -82,6 +102,7 @@ pub(crate) fn describe_by_protocol(object: &Bound<'_, PyAny>) -> Result<Tensor, 
     let request = ImportRequest::new(object.as_borrowed()).map_err(|error| spoken(py, &error))?;
     if let Ok(device) = request.device()
         && !is_host(device)
+        && !is_cuda(device)
     {
         // Asked first: importing from a device makes its stream wait.
         return Err(on_device(&device_name(device)));
@@ -95,34 +116,54 @@ pub(crate) fn describe_by_protocol(object: &Bound<'_, PyAny>) -> Result<Tensor, 
         ImportRequest::new(capsule.as_borrowed())?.import(None, None)
     });
     let import = import.map_err(|error| spoken(py, &error))?;
-    let mut tensor = {
+    let (mut tensor, device) = {
         let lent = import.validate().map_err(|error| error.to_string())?;
         let strides = lent.strides_or_compact().map_err(|error| error.to_string())?;
         let data = lent.data_ptr().cast::<u8>();
-        described(lent.device(), lent.dtype(), data, lent.byte_offset(), lent.shape(), &strides)?
+        let tensor = described(lent.dtype(), data, lent.byte_offset(), lent.shape(), &strides)?;
+        (tensor, lent.device())
     };
-    tensor.keep = Some(Box::new(import));
+    if is_host(device) {
+        tensor.keep = Some(Box::new(import));
+    } else {
+        // Asked for no stream in particular, the producer has the legacy default stream wait for its own.
+        tensor.on = on_stream(device, &tensor, LEGACY_STREAM, Some(Box::new(import)))?;
+    }
     Ok(tensor)
 }
 
-fn described(
+/// The handle of CUDA's legacy default stream.
+pub(crate) const LEGACY_STREAM: usize = 1;
+
+/// The way to a tensor that is not the processor's.
+fn on_stream(
     device: DLDevice,
+    tensor: &Tensor,
+    stream: usize,
+    keep: Option<Box<dyn Send>>,
+) -> Result<Option<(String, capture_cuda::Lane)>, String> {
+    match device.device_type.0 {
+        // Managed memory says no device: the driver knows whose it is.
+        13 => tensor.on_its_device(stream, keep),
+        _ if is_cuda(device) => on_cuda(device.device_id, stream, keep),
+        _ => Err(on_device(&device_name(device))),
+    }
+}
+
+fn described(
     dtype: DLDataType,
     data: *const u8,
     byte_offset: u64,
     shape: &[i64],
     strides: &[i64],
 ) -> Result<Tensor, String> {
-    if !is_host(device) {
-        return Err(on_device(&device_name(device)));
-    }
     let element = element(dtype)?;
     let size = |&size: &i64| u64::try_from(size).map_err(|_| format!("it claims a dimension of {size}"));
     let shape = shape.iter().map(size).collect::<Result<Vec<u64>, String>>()?;
     let strides = if strides.is_empty() { contiguous(&shape) } else { strides.to_vec() };
     // A null pointer stays null, so that a FakeTensor is known by it.
     let data = if data.is_null() { data } else { data.wrapping_add(byte_offset as usize) };
-    Ok(Tensor { data, element, shape, strides, keep: None })
+    Ok(Tensor { data, element, shape, strides, on: None, keep: None })
 }
 
 /// The strides of a C-ordered tensor, in items.
@@ -137,6 +178,11 @@ pub(crate) fn contiguous(shape: &[u64]) -> Vec<i64> {
 /// CPU, and memory that CUDA or ROCm pinned for the host.
 fn is_host(device: DLDevice) -> bool {
     matches!(device.device_type.0, 1 | 3 | 11)
+}
+
+/// A CUDA device's own memory, or memory that its driver manages.
+fn is_cuda(device: DLDevice) -> bool {
+    matches!(device.device_type.0, 2 | 13)
 }
 
 fn device_name(device: DLDevice) -> String {

@@ -153,7 +153,8 @@ fn copy(
         Err(error) => return core_tap::refuse(tap, &error.to_string()),
     };
     let Some(mut ticket) = core_tap::begin(tap, &view, placement, rows)? else { return Ok(()) };
-    if view.n_bytes() < RELEASE_GIL {
+    // A device's tensor is not copied here, whatever its size.
+    if view.memory().is_some() || view.n_bytes() < RELEASE_GIL {
         match ticket.stage(&view, Patience::None)? {
             None => return Ok(()),
             // The ring is full or another thread has the turn: that one may need the GIL before it can go on.
@@ -200,8 +201,10 @@ fn parsed(tap: TapId, given: &Bound<'_, PyAny>) -> Option<String> {
 fn n_rows(tap: TapId, rows: &Bound<'_, PyAny>) -> Option<u64> {
     let read = || -> Result<u64, String> {
         // `__index__` of a device tensor would wait for the device: only host memory is asked.
-        if rows.hasattr("__dlpack__").unwrap_or(false) {
-            tensor::describe(rows)?;
+        if rows.hasattr("__dlpack__").unwrap_or(false)
+            && let Some((device, _)) = tensor::describe(rows)?.on
+        {
+            return Err(format!("it is on {device}, and reading it would wait for the device"));
         }
         let index = rows.call_method0("__index__").map_err(|error| spoken(rows.py(), &error))?;
         index.extract().map_err(|error: PyErr| spoken(rows.py(), &error))

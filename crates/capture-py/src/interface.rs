@@ -1,7 +1,7 @@
 //! NumPy's array interface, and dtypes by their names, as ml_dtypes' are known by nothing else.
 
 use crate::described::{Tensor, no_place, spoken};
-use crate::exchange::contiguous;
+use crate::exchange::{LEGACY_STREAM, contiguous};
 use capture_core::Dtype;
 use capture_core::view::Element;
 use pyo3::prelude::*;
@@ -12,14 +12,44 @@ pub(crate) fn describe(object: &Bound<'_, PyAny>) -> Result<Tensor, String> {
     read(object).unwrap_or_else(|error| Err(spoken(object.py(), &error)))
 }
 
+/// Describes an object by its `__cuda_array_interface__`; `None` where this one has none.
+pub(crate) fn describe_cuda(object: &Bound<'_, PyAny>) -> Option<Result<Tensor, String>> {
+    let read_there = || -> PyResult<Option<Result<Tensor, String>>> {
+        let Some(interface) = object.getattr_opt(pyo3::intern!(object.py(), "__cuda_array_interface__"))?
+        else {
+            return Ok(None);
+        };
+        let interface = interface.cast::<PyDict>()?;
+        let tensor = match read_from(object, interface)? {
+            Ok(tensor) => tensor,
+            Err(reason) => return Ok(Some(Err(reason))),
+        };
+        if matches!(tensor.element, Element::OnePerByte(_)) {
+            return Ok(Some(Err("it keeps elements of less than a byte in bytes of their own".to_owned())));
+        }
+        let stream = interface.get_item("stream")?.filter(|stream| !stream.is_none());
+        let stream: usize = stream.map_or(Ok(LEGACY_STREAM), |stream| stream.extract())?;
+        if stream == 0 {
+            let reason =
+                "expected a stream other than 0, which is ambiguous, in its __cuda_array_interface__";
+            return Ok(Some(Err(reason.to_owned())));
+        }
+        Ok(Some(tensor.on_its_device(stream, None).map(|on| Tensor { on, ..tensor })))
+    };
+    read_there().unwrap_or_else(|error| Some(Err(spoken(object.py(), &error))))
+}
+
 fn read(object: &Bound<'_, PyAny>) -> PyResult<Result<Tensor, String>> {
-    let py = object.py();
-    let interface = object.getattr(pyo3::intern!(py, "__array_interface__"))?;
-    let interface = interface.cast::<PyDict>()?;
+    let interface = object.getattr(pyo3::intern!(object.py(), "__array_interface__"))?;
+    read_from(object, interface.cast::<PyDict>()?)
+}
+
+/// Both interfaces have these entries.
+fn read_from(object: &Bound<'_, PyAny>, interface: &Bound<'_, PyDict>) -> PyResult<Result<Tensor, String>> {
     let entry = |key: &str| -> PyResult<Option<Bound<'_, PyAny>>> {
         Ok(interface.get_item(key)?.filter(|value| !value.is_none()))
     };
-    let missing = |key: &str| format!("its __array_interface__ has no {key:?}");
+    let missing = |key: &str| format!("its array interface has no {key:?}");
     let Some(typestr) = entry("typestr")? else { return Ok(Err(missing("typestr"))) };
     let typestr: String = typestr.extract()?;
     let element = match element_by_typestr(&typestr) {
@@ -42,7 +72,7 @@ fn read(object: &Bound<'_, PyAny>) -> PyResult<Result<Tensor, String>> {
     let Some(shape) = entry("shape")? else { return Ok(Err(missing("shape"))) };
     let shape: Vec<u64> = shape.extract()?;
     let Some(data) = entry("data")? else {
-        return Ok(Err("its __array_interface__ gives no address".to_owned()));
+        return Ok(Err("its array interface gives no address".to_owned()));
     };
     let (address, _read_only): (usize, bool) = data.extract()?;
     let item = element.item_bytes() as i64;
@@ -63,6 +93,7 @@ fn read(object: &Bound<'_, PyAny>) -> PyResult<Result<Tensor, String>> {
         element,
         shape,
         strides,
+        on: None,
         keep: Some(Box::new(interface.clone().unbind())),
     }))
 }

@@ -2,9 +2,9 @@
 //!
 //! How a type is to be asked is found out once per type: by DLPack's C exchange API (torch from 2.10 on, about 80 ns),
 //! by torch's own attributes (older torch), by NumPy's array interface (NumPy: DLPack refuses its read-only arrays and
-//! does not know ml_dtypes), or by `__dlpack__` (JAX, CuPy, anything else).
+//! does not know ml_dtypes), by that of CUDA (CuPy, Numba: it names the stream), or by `__dlpack__` (JAX, anything else).
 
-use crate::described::{Tensor, no_place, on_device, spoken};
+use crate::described::{Tensor, no_place, on_cuda, on_device, spoken};
 use crate::{exchange, interface};
 use capture_core::view::Element;
 use pyo3::prelude::*;
@@ -16,11 +16,17 @@ use std::sync::Mutex;
 /// How the tensors of one type are asked.
 #[derive(Clone, Copy)]
 enum Manner {
-    Exchange { api: exchange::Api, is_torch: bool },
+    Exchange {
+        api: exchange::Api,
+        is_torch: bool,
+    },
     TorchAttributes,
     ArrayInterface,
     DLPack,
-    CudaArrayInterface,
+    /// Where this one has no such interface, by DLPack if it speaks that.
+    CudaArrayInterface {
+        else_dlpack: bool,
+    },
     Unknown,
 }
 
@@ -42,7 +48,11 @@ pub(crate) fn describe(object: &Bound<'_, PyAny>) -> Result<Tensor, String> {
         Manner::TorchAttributes => return torch_attributes(object),
         Manner::ArrayInterface => return interface::describe(object),
         Manner::DLPack => exchange::describe_by_protocol(object),
-        Manner::CudaArrayInterface => Err(on_device("a CUDA device")),
+        Manner::CudaArrayInterface { else_dlpack } => match interface::describe_cuda(object) {
+            Some(described) => described,
+            None if else_dlpack => exchange::describe_by_protocol(object),
+            None => Err("it has no __cuda_array_interface__ at the moment".to_owned()),
+        },
         Manner::Unknown => {
             let name =
                 object.get_type().fully_qualified_name().map_err(|error| spoken(object.py(), &error))?;
@@ -84,10 +94,10 @@ fn find_manner(kind: &Bound<'_, PyType>) -> PyResult<Manner> {
         Manner::TorchAttributes
     } else if kind.hasattr("__array_interface__")? {
         Manner::ArrayInterface
+    } else if kind.hasattr("__cuda_array_interface__")? {
+        Manner::CudaArrayInterface { else_dlpack: kind.hasattr("__dlpack__")? }
     } else if kind.hasattr("__dlpack__")? {
         Manner::DLPack
-    } else if kind.hasattr("__cuda_array_interface__")? {
-        Manner::CudaArrayInterface
     } else {
         Manner::Unknown
     };
@@ -130,7 +140,7 @@ fn torch_obstacle(tensor: &Bound<'_, PyAny>) -> Option<String> {
     torch_element(tensor).ok()?.err()
 }
 
-/// The items of a torch tensor, or why they do not lie in host memory, one by one.
+/// The items of a torch tensor, or why they do not lie in memory one by one.
 fn torch_element(tensor: &Bound<'_, PyAny>) -> PyResult<Result<Element, String>> {
     let layout = tensor.getattr("layout")?.to_string();
     if layout != "torch.strided" {
@@ -139,9 +149,9 @@ fn torch_element(tensor: &Bound<'_, PyAny>) -> PyResult<Result<Element, String>>
     if tensor.getattr("is_nested")?.extract()? {
         return Ok(Err("it is a nested tensor: capture its parts".to_owned()));
     }
-    let device = tensor.getattr("device")?.to_string();
-    if device != "cpu" {
-        return Ok(Err(on_device(&device)));
+    let device = tensor.getattr("device")?;
+    if !matches!(device.getattr("type")?.extract::<String>()?.as_str(), "cpu" | "cuda") {
+        return Ok(Err(on_device(&device.to_string())));
     }
     let name = tensor.getattr("dtype")?.to_string();
     let element = interface::element_by_name(name.trim_start_matches("torch."));
@@ -156,13 +166,22 @@ fn torch_attributes(tensor: &Bound<'_, PyAny>) -> Result<Tensor, String> {
             Ok(element) => element,
             Err(obstacle) => return Ok(Err(obstacle)),
         };
-        Ok(Ok(Tensor {
+        let found = Tensor {
             data: tensor.call_method0("data_ptr")?.extract::<usize>()? as *const u8,
             element,
             shape: tensor.getattr("shape")?.cast::<PyTuple>()?.extract()?,
             strides: tensor.call_method0("stride")?.extract()?,
+            on: None,
             keep: None,
-        }))
+        };
+        let device = tensor.getattr("device")?;
+        let Some(ordinal) = device.getattr("index")?.extract::<Option<i32>>()? else { return Ok(Ok(found)) };
+        if device.getattr("type")?.extract::<String>()? != "cuda" {
+            return Ok(Ok(found));
+        }
+        let cuda = py.import("torch.cuda")?;
+        let stream = cuda.call_method1("current_stream", (device,))?.getattr("cuda_stream")?.extract()?;
+        Ok(on_cuda(ordinal, stream, None).map(|on| Tensor { on, ..found }))
     };
     let described = asked().map_err(|error| spoken(py, &error))??;
     refuse_lazy_bits(tensor, described.element)?;

@@ -169,7 +169,8 @@ impl Capture {
     }
 
     pub(crate) fn end(self) -> Run {
-        assert_eq!(control::switch_off("test"), None);
+        // The last error, which the manifest has, too.
+        let _ = control::switch_off("test");
         Run::read(&self.path)
     }
 }
