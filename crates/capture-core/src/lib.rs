@@ -40,6 +40,7 @@ pub mod decode;
 pub mod digest;
 pub mod digested;
 pub mod notice;
+pub mod signals;
 mod ledger;
 mod leavings;
 mod engine;

@@ -2,7 +2,7 @@
 //!
 //! It is the only thread that touches files. Whatever goes wrong here ends the capture, is said once and is kept in
 //! the ledger; the ring is drained to the end, so that nobody waits for a writer that has given up.
-#![expect(unsafe_code, reason = "reads the ring's ranges, and masks signals")]
+#![expect(unsafe_code, reason = "reads the ring's ranges")]
 
 use crate::config::MinFree;
 use crate::digest::partial;
@@ -17,6 +17,7 @@ use crate::ring::{Next, Range};
 use crate::rundir::{RunDir, RunDirError};
 use crate::segment::{SegmentWriter, WriteError};
 use crate::select::{Mode, Rule, Selection};
+use crate::signals;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, assignment: Assignment) -> std::io::Res
 }
 
 fn run(engine: &Engine, assignment: Assignment) {
-    mask_signals();
+    signals::leave_to_the_model();
     let (ledger, attend) = (Arc::clone(&assignment.ledger), assignment.attend);
     let mut writer = None;
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -452,16 +453,6 @@ impl Writer {
 /// Nanoseconds since 1970.
 pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
-}
-
-/// Leaves every signal to the threads of the model. SIGXFSZ, blocked, turns a file that grew too large into an error.
-fn mask_signals() {
-    // SAFETY: fills the set before using it; the mask is this thread's own.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
-    }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {

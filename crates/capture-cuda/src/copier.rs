@@ -12,6 +12,7 @@ use crate::gpu::Gpu;
 use crate::pinned;
 use crate::queue::Job;
 use capture_core::device::{Outcome, Room};
+use capture_core::signals;
 use cudarc::driver::sys::CUstream;
 use std::collections::VecDeque;
 use std::ffi::c_uint;
@@ -35,7 +36,7 @@ struct Flight {
 }
 
 pub(crate) fn run(gpu: &'static Gpu) {
-    mask_signals();
+    signals::leave_to_the_model();
     let opened = gpu.context.enter().and_then(|visit| Ok((visit, stream(gpu)?)));
     let (_visit, stream) = match opened {
         Ok(opened) => opened,
@@ -123,14 +124,4 @@ fn land(gpu: &Gpu, flight: Flight) -> Result<(), CudaError> {
     gpu.events.give_back(ready);
     copied.into_iter().for_each(|copied| gpu.events.give_back(copied));
     Ok(())
-}
-
-/// Leaves every signal to the threads of the model.
-fn mask_signals() {
-    // SAFETY: fills the set before using it; the mask is this thread's own.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
-    }
 }
