@@ -1,7 +1,7 @@
 """Builds the kernels' images with NVRTC, no host compiler and no GPU needed: `python kernels/build.py [--check]`.
 
-They are committed, so that neither a build of tpcapture nor a server needs a toolkit. `--check` builds them again and fails
-where a byte differs, or where a kernel spills or uses more registers than it may.
+They are committed, so that neither a build of tpcapture nor a server needs a toolkit. `--check` builds them
+again and fails where a byte differs, or where a kernel spills or uses more registers than it may.
 """
 
 import argparse
@@ -91,8 +91,12 @@ def check_resources(architecture: str, log: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="build, compare with what is there, write nothing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="build, compare with what is there, write nothing"
+    )
     check = parser.parse_args().check
     try:
         nvrtc = Nvrtc()

@@ -135,7 +135,9 @@ class Lent:
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
         self.asked_for.append(stream)
         shape = (ctypes.c_int64 * self.on_device.array.ndim)(*self.on_device.array.shape)
-        strides = (ctypes.c_int64 * self.on_device.array.ndim)(*[s // 4 for s in self.on_device.array.strides])
+        strides = (ctypes.c_int64 * self.on_device.array.ndim)(
+            *[s // 4 for s in self.on_device.array.strides]
+        )
 
         def give_back(_: int) -> None:
             self.returned += 1
@@ -147,5 +149,8 @@ class Lent:
             ctypes.cast(self._held[2], ctypes.c_void_p),
         )  # fmt: skip
         capsule = ctypes.pythonapi.PyCapsule_New
-        capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        capsule.restype, capsule.argtypes = (
+            ctypes.py_object,
+            [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
+        )
         return capsule(ctypes.addressof(self._tensor), b"dltensor", None)

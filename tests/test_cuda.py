@@ -41,7 +41,14 @@ def arrays() -> dict[str, Any]:
     """By name: every dtype that the interface can name, and every kind of layout."""
     numbers = np.arange(-60, 60).reshape(4, 5, 6)
     kinds = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16"]
-    kinds += ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+    kinds += [
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+    ]
     found = {}
     for kind in kinds:
         dtype = np.dtype(getattr(ml_dtypes, kind, kind))
@@ -54,10 +61,15 @@ def arrays() -> dict[str, Any]:
             f"{kind}.expanded": np.broadcast_to(base[1, 2], (3, 6)),
             f"{kind}.scalar": base[1, 2, 3:4].reshape(()),
             f"{kind}.empty": base[:, :0],
-            f"{kind}.odd": np.frombuffer(b"\0" + base.tobytes(), np.uint8)[1:].view(dtype).reshape(base.shape),
+            f"{kind}.odd": np.frombuffer(b"\0" + base.tobytes(), np.uint8)[1:]
+            .view(dtype)
+            .reshape(base.shape),
         }
     special = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1e300, -1e-300, 5e-324])
-    found |= {"special.f8": special, "special.f4": np.array([np.nan, np.inf, -np.inf, 0, -0.0, 3e38, 1e-45], "f4")}
+    found |= {
+        "special.f8": special,
+        "special.f4": np.array([np.nan, np.inf, -np.inf, 0, -0.0, 3e38, 1e-45], "f4"),
+    }
     return found
 
 
@@ -166,7 +178,7 @@ tpcapture.capture("host", np.arange(3.0))
 
 def check_refused(done: Finished, reason: str) -> None:
     """The reason is said once, and the tensor in host memory is there."""
-    assert done.complaints == f"[tpcapture] tap \"device\": {reason}\n"
+    assert done.complaints == f'[tpcapture] tap "device": {reason}\n'
     run = tpcapture.open(done.run_dir)
     assert list(run["host"].ranks[None].numpy()) == [0, 1, 2]
     assert "device" not in run.taps
@@ -183,17 +195,16 @@ def check_refused(done: Finished, reason: str) -> None:
     ],
 )  # fmt: skip
 def test_devices_that_are_too_old_are_named(program: Program, env: dict[str, str], reason: str) -> None:
-    check_refused(program(HOST_TOO.format(x='OnDevice(np.arange(3.0))'), **env), reason)
+    check_refused(program(HOST_TOO.format(x="OnDevice(np.arange(3.0))"), **env), reason)
 
 
 def test_a_slice_of_a_device_is_a_device(program: Program) -> None:
-    done = program(HOST_TOO.format(x='OnDevice(np.arange(3.0))'), CUDA_SIM_NAME="H200 MIG 1g.18gb")
+    done = program(HOST_TOO.format(x="OnDevice(np.arange(3.0))"), CUDA_SIM_NAME="H200 MIG 1g.18gb")
     assert done.complaints == ""
     assert list(tpcapture.open(done.run_dir)["device"].ranks[None].numpy()) == [0, 1, 2]
 
 
 PRETENDED = """
-import sys; sys.path.insert(0, 'tests')
 import numpy as np, ctypes
 {load}
 import tpcapture
@@ -204,14 +215,17 @@ class OnDevice:
 
 def test_without_a_driver_host_memory_is_captured(rank: Launch) -> None:
     code = PRETENDED.format(load="") + HOST_TOO.format(x="OnDevice()")
-    reason = "libcuda.so.1 is not there: no NVIDIA driver is installed, or the container was started without it"
+    reason = (
+        "libcuda.so.1 is not there: no NVIDIA driver is installed, or the container was started without it"
+    )
     check_refused(rank(code, TPCAPTURE="1"), reason)
 
 
 @pytest.mark.parametrize(
     ("functions", "reason"),
     [
-        ("int cuInit(unsigned f) { return 34; }", "the driver has no cuGetErrorName: expected one of CUDA 12.0 or later"),
+        ("int cuInit(unsigned f) { return 34; }",
+         "the driver has no cuGetErrorName: expected one of CUDA 12.0 or later"),
         ("int cuInit(unsigned f) { return 0; } int cuDriverGetVersion(int* v) { *v = 11040; return 0; }",
          "the driver of CUDA 11.4 has no cuGetErrorName: expected one of CUDA 12.0 or later"),
     ],
@@ -227,16 +241,10 @@ def test_drivers_that_lack_something_are_named(
     check_refused(rank(code, TPCAPTURE="1"), reason)
 
 
-def test_a_stub_that_does_not_start_is_named(program: Program, simulator: str) -> None:
+def test_a_stub_that_does_not_start_is_named(rank: Launch, simulator: str) -> None:
     code = PRETENDED.format(load=f"ctypes.CDLL({simulator!r})") + HOST_TOO.format(x="OnDevice()")
-    done = program.__closure__ and _plain(program)(code, CUDA_SIM_DRIVER="0")
+    done = rank(code, TPCAPTURE="1", CUDA_SIM_DRIVER="0")
     check_refused(done, "the driver does not start: cuInit: CUDA_ERROR_STUB_LIBRARY")
-
-
-def _plain(program: Any) -> Launch:
-    """The launcher under it, whose processes load no driver by themselves."""
-    (run,) = [cell.cell_contents for cell in program.__closure__ if callable(cell.cell_contents)]
-    return lambda code, **env: run(code, TPCAPTURE="1", **env)
 
 
 def test_addresses_that_cuda_does_not_know_are_refused(program: Program) -> None:

@@ -60,6 +60,7 @@ def test_on_captures_every_tap(rank: Launch, value: str) -> None:
         "budget": "10GiB",
         "min_free": "5%",
         "ring": "256MiB",
+        "device_ring": "64MiB",
         "on_full": "wait:10s",
     }
 

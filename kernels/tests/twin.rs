@@ -1,6 +1,8 @@
 //! The kernels' logic without a device: as host C++ under the address and undefined-behaviour sanitizers, each kernel is held to
 //! a naive twin (`twin/main.cpp`) for every dtype and random layouts. Mutants of the sources have to be caught.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

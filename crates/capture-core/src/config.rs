@@ -136,7 +136,7 @@ impl Config {
 
     /// The `config` object of the manifest: each value as the text that sets it.
     #[must_use]
-    pub fn texts(&self) -> [(&'static str, String); 7] {
+    pub fn texts(&self) -> [(&'static str, String); 8] {
         [
             ("select", self.selection.to_string()),
             ("ranks", self.ranks.to_string()),
@@ -144,6 +144,7 @@ impl Config {
             ("budget", quantity::show_size(self.budget)),
             ("min_free", self.min_free.to_string()),
             ("ring", quantity::show_size(self.ring as u64)),
+            ("device_ring", quantity::show_size(self.device_ring as u64)),
             ("on_full", self.on_full.to_string()),
         ]
     }

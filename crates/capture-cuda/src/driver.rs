@@ -24,7 +24,7 @@ pub enum Unavailable {
     /// A driver that lacks what is needed.
     #[error("the driver{} has no {symbol}: expected one of CUDA 12.0 or later", version_text(*version))]
     NoSymbol {
-        /// As in [`version_text`]; 0 where not even that is known.
+        /// As `cuDriverGetVersion` gives it; 0 where not even that is known.
         version: i32,
         /// What it lacks.
         symbol: &'static str,

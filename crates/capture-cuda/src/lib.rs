@@ -20,10 +20,12 @@ mod device_ring;
 mod queue;
 mod gpu;
 mod copier;
+mod ready;
 mod pointer;
 mod lane;
 
 pub use driver::Unavailable;
-pub use gpu::{Gpu, prepare};
+pub use gpu::Gpu;
 pub use lane::{Lane, lane};
 pub use pointer::{Home, home};
+pub use ready::prepare;

@@ -87,6 +87,7 @@ fn every_variable_is_read() {
             ("budget", "1000000000"),
             ("min_free", "2.5%"),
             ("ring", "64KiB"),
+            ("device_ring", "0"),
             ("on_full", "wait:1500ms"),
         ]
     );
