@@ -4,6 +4,7 @@
 #   make test     all tests
 #   make fuzz     hostile files and texts, a minute of each target (FUZZ_MS=600000 for ten)
 #   make soak     ranks that are switched, stopped and killed at random, ten minutes (SOAK_SECONDS=3600 for an hour)
+#   make mutants  the device path, broken in every way that its tests claim to notice
 #   make bench    what the hook costs, off and on
 #   make verdict-rates   false alarms and misses of the verdict, into docs/compare.md (half an hour to an hour)
 #   make test-gpu what can be tested on this machine's CUDA device; says so where there is none
@@ -29,7 +30,7 @@ NATIVE := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name tests -
 LOOM_TESTS := $(basename $(notdir $(wildcard crates/capture-core/tests/loom*.rs)))
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-rust test-loom test-python test-gpu fuzz soak bench bench-gpu verdict-rates kernels
+.PHONY: demo test test-rust test-loom test-python test-gpu mutants fuzz soak bench bench-gpu verdict-rates kernels
 .PHONY: lint lint-rust lint-python lint-kernels deny install clean
 
 demo: $(VENV)/demo.stamp $(VENV)/native.stamp
@@ -59,6 +60,9 @@ test-gpu: $(VENV)/test.stamp $(VENV)/native.stamp
 bench-gpu: $(VENV)/test.stamp $(VENV)/native.stamp
 	@if $(BIN)/python benches/has_gpu.py; then $(BIN)/python benches/gpu.py; \
 	else test -z "$(TPCAPTURE_REQUIRE_GPU)"; fi
+
+mutants: $(BIN)/python
+	$(BIN)/python crates/capture-cuda/tests/mutants.py
 
 fuzz: $(BIN)/python
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) cargo test --locked --profile fuzz --package capture-cli --test hostile

@@ -1,6 +1,7 @@
 """Tensors on CUDA devices, through Python, on the simulated driver (docs/cuda-sim.md)."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,14 @@ START += "import tpcapture\nfrom cuda import Lent, OnDevice\n"
 Program = Callable[..., Finished]
 
 
+REAL = "CUDA_DRIVER" in os.environ
+simulated = pytest.mark.skipif(REAL, reason="only the simulated driver can be held or made to fail")
+
+
 @pytest.fixture(scope="session")
 def simulator() -> str:
+    if REAL:
+        return os.environ["CUDA_DRIVER"]
     subprocess.run(["cargo", "build", "--quiet", "--locked", "-p", "cuda-sim"], cwd=ROOT, check=True)
     return str(ROOT / "target" / "debug" / "libcuda_sim.so")
 
@@ -71,6 +78,23 @@ def arrays() -> dict[str, Any]:
         "special.f4": np.array([np.nan, np.inf, -np.inf, 0, -0.0, 3e38, 1e-45], "f4"),
     }
     return found
+
+
+LARGE = """
+rows = np.arange(300 * 1000, dtype="f4").reshape(300, 1000)
+tpcapture.capture("whole", OnDevice(rows))
+tpcapture.capture("columns", OnDevice(rows[:, 5:777]))
+tpcapture.capture("turned", OnDevice(rows.T))
+"""
+
+
+def test_tensors_larger_than_the_devices_ring_pass_in_pieces(program: Program) -> None:
+    done = program(LARGE, TPCAPTURE_DEVICE_RING="64KiB")
+    assert done.complaints == ""
+    rows = np.arange(300 * 1000, dtype="f4").reshape(300, 1000)
+    run = tpcapture.open(done.run_dir)
+    for name, expected in {"whole": rows, "columns": rows[:, 5:777], "turned": rows.T}.items():
+        assert (run[name].ranks[None].numpy() == expected).all(), name
 
 
 SEVERAL = """
@@ -124,6 +148,7 @@ def test_hashes_are_those_of_the_host(program: Program, device_ring: str) -> Non
         assert found[name]["hash"] == found["host." + name]["hash"], name
 
 
+@simulated
 def test_a_record_is_of_the_call_on_the_tensors_stream(program: Program) -> None:
     code = """
 stream = driver.stream()
@@ -143,6 +168,7 @@ driver.cuda_sim_gate(stream, -1)
         assert (run[f"x{i}"].ranks[None].numpy() == np.arange(50_000)).all()
 
 
+@simulated
 def test_dlpack_without_a_stream_is_kept_until_it_is_packed(program: Program) -> None:
     code = """
 lent = Lent(OnDevice(np.arange(12, dtype="f4").reshape(3, 4).T))
@@ -184,6 +210,7 @@ def check_refused(done: Finished, reason: str) -> None:
     assert "device" not in run.taps
 
 
+@simulated
 @pytest.mark.parametrize(
     ("env", "reason"),
     [
@@ -198,6 +225,7 @@ def test_devices_that_are_too_old_are_named(program: Program, env: dict[str, str
     check_refused(program(HOST_TOO.format(x="OnDevice(np.arange(3.0))"), **env), reason)
 
 
+@simulated
 def test_a_slice_of_a_device_is_a_device(program: Program) -> None:
     done = program(HOST_TOO.format(x="OnDevice(np.arange(3.0))"), CUDA_SIM_NAME="H200 MIG 1g.18gb")
     assert done.complaints == ""
@@ -241,6 +269,16 @@ def test_drivers_that_lack_something_are_named(
     check_refused(rank(code, TPCAPTURE="1"), reason)
 
 
+def test_a_stub_on_the_way_is_passed_over(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "stub.c").write_text("int cuInit(unsigned f) { return 34; }")
+    build = ["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so"), str(tmp_path / "stub.c")]
+    subprocess.run(build, check=True)
+    done = program('tpcapture.capture("x", OnDevice(np.arange(3.0)))', LD_LIBRARY_PATH=str(tmp_path))
+    assert done.complaints == ""
+    assert list(tpcapture.open(done.run_dir)["x"].ranks[None].numpy()) == [0, 1, 2]
+
+
+@simulated
 def test_a_stub_that_does_not_start_is_named(rank: Launch, simulator: str) -> None:
     code = PRETENDED.format(load=f"ctypes.CDLL({simulator!r})") + HOST_TOO.format(x="OnDevice()")
     done = rank(code, TPCAPTURE="1", CUDA_SIM_DRIVER="0")
@@ -268,6 +306,7 @@ tpcapture.capture("right", OnDevice(np.arange(4.0)))
     assert "CUDA knows no memory at 0x7f0000000000" in done.complaints
 
 
+@simulated
 def test_the_device_ring_is_made_in_advance(program: Program) -> None:
     code = """
 assert tpcapture.prepare() == ["cuda:0"], tpcapture.prepare()
@@ -282,6 +321,7 @@ tpcapture.capture("x", held)
     assert list(tpcapture.open(done.run_dir)["x"].ranks[None].numpy()) == [0, 1, 2, 3]
 
 
+@simulated
 def test_without_device_memory_the_capture_of_the_device_ends(program: Program) -> None:
     code = """
 held = OnDevice(np.arange(4.0))

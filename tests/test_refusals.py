@@ -37,7 +37,7 @@ def conjugated() -> torch.Tensor:
 NO_PLACE = "has no place in a safetensors file"
 NO_TENSOR = "expected a tensor (DLPack or the array interface), found"
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "on meta": (lambda: torch.empty(3, device="meta"), "it is on meta; only tensors in host memory"),
+    "on meta": (lambda: torch.empty(3, device="meta"), "it is on meta: only tensors in host memory"),
     "sparse coo": (lambda: torch.eye(3).to_sparse(), "its layout is torch.sparse_coo, not torch.strided"),
     "sparse csr": (lambda: torch.eye(3).to_sparse_csr(), "its layout is torch.sparse_csr, not torch.strided"),
     "FakeTensor": (fake, "it has 3 elements but no memory (a FakeTensor, or freed storage)"),

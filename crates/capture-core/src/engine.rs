@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::ring::{NoRoom, Patience, Place, Reservation, Ring};
 use crate::select::Mode;
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::view::TensorView;
+use crate::view::{Element, TensorView};
 use safetensors::Dtype;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -183,6 +183,7 @@ struct Progress {
 pub(crate) struct Stalled(Duration);
 
 pub(crate) const LARGER_THAN_RING: &str = "larger than the ring (TPCAPTURE_RING)";
+const SUB_BYTE: &str = "a device keeps its elements, of less than a byte, in bytes of their own";
 pub(crate) const RING_FULL: &str = "the ring was full (TPCAPTURE_ON_FULL=drop)";
 
 impl Engine {
@@ -211,6 +212,9 @@ impl Engine {
     ) -> Result<(), NotStaged> {
         // An empty tensor lies nowhere.
         let device = view.memory().filter(|_| draft.n_bytes > 0);
+        if device.is_some() && matches!(view.element(), Element::OnePerByte(_)) {
+            return Err(NotStaged::Lost(SUB_BYTE.to_owned()));
+        }
         if draft.mode != Mode::Full && draft.digest.is_none() && device.is_none() {
             if on_full == OnFull::Busy && draft.n_bytes as usize > self.max_piece() {
                 // This takes a while, as copying it would.

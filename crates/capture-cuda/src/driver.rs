@@ -16,11 +16,6 @@ pub enum Unavailable {
         "libcuda.so.1 is not there: no NVIDIA driver is installed, or the container was started without it"
     )]
     NoLibrary,
-    /// Two files that both call themselves the driver.
-    #[error(
-        "the process has loaded one libcuda.so.1 and would find another, such as a stub, first: take that out of LD_LIBRARY_PATH"
-    )]
-    TwoLibraries,
     /// A driver that lacks what is needed.
     #[error("the driver{} has no {symbol}: expected one of CUDA 12.0 or later", version_text(*version))]
     NoSymbol {
@@ -59,31 +54,10 @@ pub(crate) fn driver() -> Result<&'static Driver, Unavailable> {
 
 impl Driver {
     fn find() -> Result<Self, Unavailable> {
-        // SAFETY: opens and closes the library, whose constructors are trusted as those of any driver.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(Unavailable::NoLibrary);
-        }
-        // SAFETY: it is present.
-        let library = unsafe { sys::culib() };
-        let find = |symbol: &str| {
-            // SAFETY: only the address is taken; what is there is for `Functions` to know.
-            unsafe { library.get::<*mut c_void>(symbol.as_bytes()) }.ok().map(|found| *found)
-        };
-        if let (Some(loaded), Some(found)) = (symbol_of_loaded(c"cuInit"), find("cuInit"))
-            && loaded != found
-        {
-            return Err(Unavailable::TwoLibraries);
-        }
-        let version = find("cuDriverGetVersion").map_or(0, |function| {
-            let mut version = 0;
-            // SAFETY: the function of that name has this signature; it needs no initialisation.
-            let status = unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(function)(
-                    &raw mut version,
-                )
-            };
-            if status == SUCCESS { version } else { 0 }
-        });
+        let library = library().ok_or(Unavailable::NoLibrary)?;
+        // SAFETY: of a library that stays loaded; what is there is for `Functions` to know.
+        let find = |symbol: &CStr| unsafe { libc::dlsym(library, symbol.as_ptr()) };
+        let version = version(find(c"cuDriverGetVersion"));
         let functions = Functions::load(find).map_err(|symbol| Unavailable::NoSymbol { version, symbol })?;
         let version = format!("{}.{}", version / 1000, version % 1000 / 10);
         let driver = Self { functions, version, pid: std::process::id() };
@@ -148,14 +122,28 @@ impl Driver {
     }
 }
 
-/// Where a symbol of the `libcuda.so.1` lies that the process has loaded already.
-fn symbol_of_loaded(symbol: &CStr) -> Option<*mut c_void> {
-    // SAFETY: loads nothing; the handle only counts a use more, for ever.
-    let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
-    if handle.is_null() {
-        return None;
+/// The driver that the process has loaded already, as every framework has; only else the one that the system finds. There
+/// may be a stub on the way to that one, and two drivers in a process would be one too many.
+fn library() -> Option<*mut c_void> {
+    let name = c"libcuda.so.1";
+    [libc::RTLD_NOLOAD | libc::RTLD_NOW, libc::RTLD_NOW].into_iter().find_map(|flags| {
+        // SAFETY: the constructors of a driver are trusted. The handle is never closed.
+        let library = unsafe { libc::dlopen(name.as_ptr(), flags) };
+        (!library.is_null()).then_some(library)
+    })
+}
+
+/// What `cuDriverGetVersion`, which lies there, says; 0 where it says nothing.
+fn version(function: *mut c_void) -> c_int {
+    let mut version = 0;
+    if function.is_null() {
+        return version;
     }
-    // SAFETY: of a library that is loaded.
-    let found = unsafe { libc::dlsym(handle, symbol.as_ptr()) };
-    (!found.is_null()).then_some(found)
+    // SAFETY: the driver's function of that name has this signature; it needs no initialisation.
+    let status = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(function)(
+            &raw mut version,
+        )
+    };
+    if status == SUCCESS { version } else { 0 }
 }

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "functions of a C library")]
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 macro_rules! functions {
     ($($field:ident: $symbol:literal($($argument:ty),*);)*) => {
@@ -14,10 +14,14 @@ macro_rules! functions {
 
         impl Functions {
             /// Looks them up; the name of the first that is not there.
-            pub(crate) fn load(mut find: impl FnMut(&'static str) -> Option<*mut c_void>) -> Result<Self, &'static str> {
+            pub(crate) fn load(find: impl Fn(&CStr) -> *mut c_void) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($field: {
-                        let found = find($symbol).filter(|found| !found.is_null()).ok_or($symbol)?;
+                        let name = concat!($symbol, "\0").as_bytes();
+                        let found = find(CStr::from_bytes_with_nul(name).map_err(|_| $symbol)?);
+                        if found.is_null() {
+                            return Err($symbol);
+                        }
                         // SAFETY: the driver's function of that name has this signature, by its documentation.
                         unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> c_int>(found) }
                     },)*

@@ -24,9 +24,6 @@ pub(crate) fn describe_cuda(object: &Bound<'_, PyAny>) -> Option<Result<Tensor, 
             Ok(tensor) => tensor,
             Err(reason) => return Ok(Some(Err(reason))),
         };
-        if matches!(tensor.element, Element::OnePerByte(_)) {
-            return Ok(Some(Err("it keeps elements of less than a byte in bytes of their own".to_owned())));
-        }
         let stream = interface.get_item("stream")?.filter(|stream| !stream.is_none());
         let stream: usize = stream.map_or(Ok(LEGACY_STREAM), |stream| stream.extract())?;
         if stream == 0 {
