@@ -82,6 +82,9 @@ fn one(name: &str, after: u64, is_under_way: Option<bool>) {
         code as usize,
         after.saturating_sub(sim::calls(&call_name) as u64)
     ));
+    // Copies are under way for as long as the test likes.
+    let is_held = name == "cuEventSynchronize";
+    call!(cuda_sim_hold_copies(usize::from(is_held)));
     for i in 0..3 {
         let _ = packed.capture(&format!("packed.{i}"));
         let _ = whole.capture(&format!("whole.{i}"));
@@ -89,8 +92,13 @@ fn one(name: &str, after: u64, is_under_way: Option<bool>) {
     }
     let _ = sim::fire("host.after", &host);
     assert_eq!(current_context(), context);
-    synchronize(stream);
+    if !is_held {
+        synchronize(stream);
+    }
     let run = capture.end();
+    call!(cuda_sim_hold_copies(0));
+    // What they write to is still there: nothing of ours has spoilt the context.
+    call!(cuCtxSynchronize());
     let bare = name.trim_end_matches("_v2");
     let error = run.manifest.last_error.clone().unwrap_or_default();
     let expected = format!("cuda:0: Simulated RTX PRO 6000, driver 13.2: {bare}: CUDA_ERROR_OUT_OF_MEMORY");

@@ -6,7 +6,9 @@
 mod sim;
 
 use capture_core::{Dtype, Element};
-use sim::{Capture, RING, Tensor, call, code_of, current_context, enter, is_real, new_stream, upload};
+use sim::{
+    Capture, RING, Tensor, call, calls, code_of, current_context, enter, is_real, new_stream, until, upload,
+};
 
 const BYTES: [u8; 6] = [1, 2, 3, 4, 5, 6];
 
@@ -34,12 +36,10 @@ fn nothing_of_the_model_is_changed() {
     let (other_at, other_stream) = (upload(&BYTES), new_stream());
     let capture = Capture::begin("*", &[]);
 
-    // Each device from the other's context, and from none.
+    // A device from the other's context, and from none.
     tensor(0, at, stream).capture("first").unwrap();
     assert_eq!(current_context(), second);
     call!(cuCtxSetCurrent(first));
-    tensor(1, other_at, other_stream).capture("second").unwrap();
-    assert_eq!(current_context(), first);
     call!(cuCtxSetCurrent(0));
     tensor(0, at, stream).capture("none").unwrap();
     assert_eq!(current_context(), 0);
@@ -54,11 +54,15 @@ fn nothing_of_the_model_is_changed() {
     let mut graph = 0usize;
     call!(cuStreamBeginCapture_v2(stream, 0));
     assert!(tensor(0, at, stream).capture("graph").is_err());
-    // Other streams of that time are captured, even where memory is allocated for them first.
+    // Other streams of that time are captured, even where a device has to be opened and memory be allocated first.
     let fresh = enter_thread_and_capture(other_at, other_stream);
     assert_eq!(fresh, Ok(()));
+    until("a copy from it", || calls(c"cuEventSynchronize") >= 6);
     call!(cuStreamEndCapture(stream, &raw mut graph));
     assert_ne!(graph, 0, "the capture into a graph was invalidated");
+
+    tensor(1, other_at, other_stream).capture("second").unwrap();
+    assert_eq!(current_context(), first);
 
     // The thread's mode is what it was: a call that the global mode forbids is still forbidden.
     call!(cuStreamBeginCapture_v2(stream, 0));

@@ -112,6 +112,15 @@ pub(crate) fn synchronize(stream: usize) {
     call!(cuStreamSynchronize(stream));
 }
 
+/// Waits for what has to happen soon.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let since = std::time::Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < std::time::Duration::from_secs(20), "{what}: not within 20 s");
+        std::thread::yield_now();
+    }
+}
+
 pub(crate) fn calls(name: &CStr) -> usize {
     let found = symbol(c"cuda_sim_calls");
     // SAFETY: the simulator's.
