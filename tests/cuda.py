@@ -154,3 +154,63 @@ class Lent:
             [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p],
         )
         return capsule(ctypes.addressof(self._tensor), b"dltensor", None)
+
+
+class _Borrowed(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = _DLManagedTensor._fields_[:-2]
+
+
+class _ExchangeApi(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocator", ctypes.c_void_p),
+        ("from_object", ctypes.c_void_p),
+        ("to_object", ctypes.c_void_p),
+        ("borrow", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    )
+
+
+_BORROW = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_Borrowed))
+_STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+
+class Exchanged:
+    """float32 in a device's memory by DLPack's C exchange API, as torch's tensors are from 2.10 on."""
+
+    current_stream = LEGACY
+
+    def __init__(self, on_device: OnDevice) -> None:
+        self.on_device = on_device
+        array = on_device.array
+        self.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        self.strides = (ctypes.c_int64 * array.ndim)(*[s // 4 for s in array.strides])
+
+    @staticmethod
+    def _borrow(tensor: "Exchanged", out: Any) -> int:
+        out[0] = _Borrowed(
+            tensor.on_device.first, Lent.KIND_CUDA, 0, len(tensor.shape), 2, 32, 1,
+            ctypes.addressof(tensor.shape), ctypes.addressof(tensor.strides), 0,
+        )  # fmt: skip
+        return 0
+
+    @classmethod
+    def _stream(cls, _kind: int, _device: int, out: Any) -> int:
+        out[0] = cls.current_stream
+        return 0
+
+
+def _capsule() -> Any:
+    functions = (_BORROW(Exchanged._borrow), _STREAM(Exchanged._stream))
+    api = _ExchangeApi(1, 3, *[None] * 4, *[ctypes.cast(f, ctypes.c_void_p) for f in functions])
+    Exchanged._kept = (functions, api)  # type: ignore[attr-defined]
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return capsule(ctypes.addressof(api), b"dlpack_exchange_api", None)
+
+
+Exchanged.__dlpack_c_exchange_api__ = _capsule()  # type: ignore[attr-defined]

@@ -80,6 +80,54 @@ def arrays() -> dict[str, Any]:
     return found
 
 
+OF_A_FRAMEWORK = """
+stream = driver.stream()
+made, later = OnDevice(np.zeros((60, 40), "f4")[:, 3:33], stream), OnDevice(np.arange(2400, dtype="f4"), stream)
+{define}
+driver.cuda_sim_gate(stream, 0)
+driver.cuMemcpyAsync(made.memory, later.memory, made.n_bytes, stream)
+tpcapture.capture("x", {tensor})
+made.overwrite()
+driver.cuda_sim_gate(stream, -1)
+"""
+
+OLD_TORCH = """
+import sys, types
+class Tensor:
+    layout, is_nested, dtype = "torch.strided", False, "torch.float32"
+    device = types.SimpleNamespace(type="cuda", index=0)
+    shape = made.array.shape
+    def data_ptr(self): return made.first
+    def stride(self): return tuple(s // 4 for s in made.array.strides)
+    def is_neg(self): return False
+Tensor.__module__ = "torch"
+sys.modules["torch"] = types.ModuleType("torch")
+sys.modules["torch.cuda"] = cuda_of_torch = types.ModuleType("torch.cuda")
+cuda_of_torch.current_stream = lambda device: types.SimpleNamespace(cuda_stream=stream)
+"""
+
+
+@simulated
+@pytest.mark.parametrize(
+    ("define", "tensor"),
+    [
+        ("from cuda import Exchanged; Exchanged.current_stream = stream", "Exchanged(made)"),
+        (OLD_TORCH, "Tensor()"),
+    ],
+    ids=["exchange API", "torch before 2.10"],
+)
+def test_the_stream_is_the_one_that_the_framework_works_on(
+    program: Program, define: str, tensor: str
+) -> None:
+    """Columns 3 to 32 of a matrix of 40 columns, which the stream makes late and spoils right after."""
+    done = program(OF_A_FRAMEWORK.format(define=define, tensor=tensor))
+    assert done.complaints == ""
+    record = tpcapture.open(done.run_dir)["x"].ranks[None]
+    # Only the bytes from its first to its last item are there: the array begins where they do.
+    expected = [[40 * i + j for j in range(30)] for i in range(60)]
+    assert (record.device, record.numpy().tolist()) == ("cuda:0", expected)
+
+
 LARGE = """
 rows = np.arange(300 * 1000, dtype="f4").reshape(300, 1000)
 tpcapture.capture("whole", OnDevice(rows))
