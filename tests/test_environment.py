@@ -168,7 +168,7 @@ def test_a_run_that_is_a_link_is_not_followed(rank: Launch, tmp_path: Path) -> N
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/run").symlink_to(tmp_path / "elsewhere")
     done = rank(FLUSHED, TPCAPTURE="1")
-    assert "expected a directory and no symbolic link" in status_of(done)["end_reason"]
+    assert "expected a directory, for a run no symbolic link to one" in status_of(done)["end_reason"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

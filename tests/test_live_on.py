@@ -1,6 +1,7 @@
 """`tpcapture on`: all ranks capture the same steps, whatever they are doing when it comes."""
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -101,6 +102,19 @@ def test_a_capture_ends_by_itself(tmp_path: Path, limit: str, reason: str) -> No
             assert (one["state"], one["sealed"]) == ("ended", True)
             assert reason in one["reason"]
             assert one["counters"]["records"] > 0
+
+
+def test_a_capture_that_something_broke_is_not_done(tmp_path: Path) -> None:
+    """Nothing was kept: 2. One rank kept what was asked for, and the other could not: 1."""
+    (tmp_path / "file").write_text("no directory")
+    with live(tmp_path, 2) as job:
+        done = job.command("on", "--dir", str(tmp_path / "file"), "--steps", "2", "--wait", check=2)
+        reason = "expected a directory, for a run no symbolic link to one, found something else"
+        assert f"ranks 0-1: ended: disk: {reason}: {tmp_path}/file\n" in done.stdout
+        assert job.on("--steps", "2", "--wait", run="whole", check=0)
+        resource.prlimit(job.ranks[1].pid, resource.RLIMIT_FSIZE, (16, 16))
+        report = job.on("--steps", "2", "--wait", run="half", check=1)
+        assert [one["counters"]["records"] for one in report["processes"]] == [2, 0]
 
 
 def test_ranks_ask_themselves_whether_they_are_meant(tmp_path: Path) -> None:

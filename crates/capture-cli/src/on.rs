@@ -103,7 +103,7 @@ pub(crate) fn on(args: &Args) -> Result<Output, Error> {
     interrupt.release();
     let (path, ended) = (told::path(&request, &switched), told::ended(&before, &switched));
     let mut text = told::heading(&request, path.as_deref(), &ended, &switched);
-    let status = told::status(&switched);
+    let mut status = told::status(&switched);
     if !args.wait {
         text += &told::next(&request, path.as_deref());
     } else if told::begins(&switched) {
@@ -114,6 +114,7 @@ pub(crate) fn on(args: &Args) -> Result<Output, Error> {
             switched.seen = seen;
         }
         text += &told::outcome(&request, &switched);
+        status = told::status_at_end(&request, &switched);
     }
     let mut output = if args.json {
         Output::json(&Report { run: &request.run, path, processes: &switched, ended: &ended }, &[])

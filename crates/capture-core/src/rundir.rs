@@ -40,8 +40,8 @@ pub enum RunDirError {
          {MAX_RUN_NAME} bytes, found {0:?}"
     )]
     Name(String),
-    /// Something else bears the run's name, or a symbolic link.
-    #[error("expected a directory and no symbolic link: {}", .0.display())]
+    /// Something else bears the name, or the run's is a symbolic link.
+    #[error("expected a directory, for a run no symbolic link to one, found something else: {}", .0.display())]
     NoDirectory(PathBuf),
     /// The system refuses.
     #[error("{source}: {}", path.display())]
@@ -62,7 +62,11 @@ impl RunDir {
         }
         let path = dir.join(run);
         let io = |path: &Path, source| RunDirError::Io { path: path.to_owned(), source };
-        fs::create_dir_all(dir).map_err(|e| io(dir, e))?;
+        if let Err(error) = fs::create_dir_all(dir) {
+            // Of something else that bears the name the system says that it exists.
+            let is_else = dir.exists() && !dir.is_dir();
+            return Err(if is_else { RunDirError::NoDirectory(dir.to_owned()) } else { io(dir, error) });
+        }
         let parent = File::open(dir).map_err(|e| io(dir, e))?;
         match mkdirat(&parent, run, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}

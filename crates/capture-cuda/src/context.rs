@@ -39,20 +39,34 @@ impl Context {
     /// Makes it current until the visit is dropped.
     pub(crate) fn enter(self) -> Result<Visit, CudaError> {
         let functions = &self.driver.functions;
-        // SAFETY: a context that is retained; `Visit` undoes it.
-        self.driver.check("cuCtxPushCurrent", unsafe { (functions.context_push)(self.raw) })?;
+        let mut visit = Visit { context: self, is_pushed: false, mode: None };
+        if !self.is_current() {
+            // SAFETY: a context that is retained; `Visit` undoes it.
+            let code = unsafe { (functions.context_push)(self.raw) };
+            // The call may also fail for what was launched before, and have pushed it all the same.
+            visit.is_pushed = code == 0 || self.is_current();
+            self.driver.check("cuCtxPushCurrent", code)?;
+        }
         let mut mode = RELAXED;
         // SAFETY: exchanges the thread's mode for the one given.
         let code = unsafe { (functions.capture_mode)(&raw mut mode) };
-        let visit = Visit { context: self, mode: (code == 0).then_some(mode) };
+        visit.mode = (code == 0).then_some(mode);
         self.driver.check("cuThreadExchangeStreamCaptureMode", code)?;
         Ok(visit)
+    }
+
+    fn is_current(&self) -> bool {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: fills in the handle.
+        unsafe { (self.driver.functions.context_current)(&raw mut current) };
+        current == self.raw
     }
 }
 
 /// A thread in a context. When it ends, the thread's context and capture mode are what they were.
 pub(crate) struct Visit {
     context: Context,
+    is_pushed: bool,
     /// The mode to go back to.
     mode: Option<c_uint>,
 }
@@ -64,8 +78,10 @@ impl Drop for Visit {
             // SAFETY: a mode that the thread had.
             unsafe { (functions.capture_mode)(&raw mut mode) };
         }
-        let mut popped = std::ptr::null_mut();
-        // SAFETY: pops what `enter` pushed, as visits of a thread end in the order they began.
-        unsafe { (functions.context_pop)(&raw mut popped) };
+        if self.is_pushed {
+            let mut popped = std::ptr::null_mut();
+            // SAFETY: pops what `enter` pushed, as visits of a thread end in the order they began.
+            unsafe { (functions.context_pop)(&raw mut popped) };
+        }
     }
 }

@@ -31,6 +31,7 @@ struct Flight {
     ready: Event,
     /// When it is done; where there is no copy, `ready` says so.
     copied: Option<Event>,
+    outcome: Outcome,
     /// Alive until the tensor was packed.
     _keep: Option<Box<dyn Send>>,
 }
@@ -84,12 +85,21 @@ fn start(gpu: &Gpu, stream: CUstream, job: Job) -> Result<Flight, CudaError> {
     let Job { mut room, range, ready, keep } = job;
     let context = &gpu.context;
     let Some(range) = range else {
-        return Ok(Flight { room, has_range: false, ready, copied: None, _keep: keep });
+        return Ok(Flight {
+            room,
+            has_range: false,
+            ready,
+            copied: None,
+            outcome: Outcome::Filled,
+            _keep: keep,
+        });
     };
-    let prepared = pinned::pin(*context, &room)
-        .and_then(|()| ready.hold(context, stream))
-        .and_then(|()| gpu.events.take(context));
-    let copied = match prepared {
+    if let Err(error) = pinned::pin(*context, &room) {
+        // Another capture's ring may have better luck. The range is free when its turn comes and the stream has been there.
+        let outcome = Outcome::Failed(gpu.explain(&error));
+        return Ok(Flight { room, has_range: true, ready, copied: None, outcome, _keep: keep });
+    }
+    let copied = match ready.hold(context, stream).and_then(|()| gpu.events.take(context)) {
         Ok(copied) => copied,
         Err(error) => {
             room.settle(Outcome::Failed(gpu.explain(&error)));
@@ -102,7 +112,10 @@ fn start(gpu: &Gpu, stream: CUstream, job: Job) -> Result<Flight, CudaError> {
     let code = unsafe { (driver.functions.copy_to_host)(to.cast(), range.at, n_bytes, stream) };
     let started = driver.check("cuMemcpyDtoHAsync", code).and_then(|()| copied.record(context, stream));
     match started {
-        Ok(()) => Ok(Flight { room, has_range: true, ready, copied: Some(copied), _keep: keep }),
+        Ok(()) => {
+            let (copied, outcome) = (Some(copied), Outcome::Filled);
+            Ok(Flight { room, has_range: true, ready, copied, outcome, _keep: keep })
+        }
         Err(error) => {
             room.settle(Outcome::Unknown(gpu.explain(&error)));
             Err(error)
@@ -112,12 +125,12 @@ fn start(gpu: &Gpu, stream: CUstream, job: Job) -> Result<Flight, CudaError> {
 
 /// Waits for a copy and settles its room.
 fn land(gpu: &Gpu, flight: Flight) -> Result<(), CudaError> {
-    let Flight { room, has_range, ready, copied, _keep } = flight;
+    let Flight { room, has_range, ready, copied, outcome, _keep } = flight;
     if let Err(error) = copied.as_ref().unwrap_or(&ready).wait(&gpu.context) {
         room.settle(Outcome::Unknown(gpu.explain(&error)));
         return Err(error);
     }
-    room.settle(Outcome::Filled);
+    room.settle(outcome);
     if has_range {
         gpu.queue.free();
     }

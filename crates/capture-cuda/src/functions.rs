@@ -40,6 +40,7 @@ functions! {
     device_attribute: "cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
     primary_retain: "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
     primary_state: "cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);
+    context_current: "cuCtxGetCurrent"(*mut CUcontext);
     context_push: "cuCtxPushCurrent_v2"(CUcontext);
     context_pop: "cuCtxPopCurrent_v2"(*mut CUcontext);
     capture_mode: "cuThreadExchangeStreamCaptureMode"(*mut c_uint);

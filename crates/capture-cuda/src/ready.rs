@@ -12,6 +12,9 @@ impl Gpu {
     /// Has the ring, of `ring_bytes` where it is allocated now, and the thread that empties it. To be called in the context.
     pub(crate) fn ready(&'static self, ring_bytes: usize) -> Result<MutexGuard<'static, State>, String> {
         let mut state = self.queue.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
         if state.ring.is_none() && ring_bytes > 0 {
             let mut base = 0;
             // SAFETY: fills in the address.

@@ -114,11 +114,20 @@ fn one(name: &str, after: u64, is_under_way: Option<bool>) {
         assert!(*bytes == expected, "{name}: {bytes:?}");
     }
 
+    // Memory that cannot be pinned is that of one ring.
+    if name == "cuMemHostRegister_v2" {
+        let capture = Capture::begin("*", &[]);
+        packed.capture("again").unwrap();
+        assert_eq!(capture.end().tensors["step0/again"], PACKED);
+    }
+
     // The model goes on, and so does its sticky error, which is told as found.
     upload(&BYTES);
     call!(cuda_sim_fault(ILLEGAL_ADDRESS as usize));
     let capture = Capture::begin("*", &[]);
     let _ = whole.capture("after");
+    // Without a ring of the device's there is nobody to wait for it either.
+    let _ = Tensor { ring_bytes: 0, ..whole }.capture("after.directly");
     let run = capture.end();
     assert_eq!(run.tensors.len(), 0);
     let error = run.manifest.last_error.unwrap_or_default();

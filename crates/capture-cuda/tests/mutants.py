@@ -30,7 +30,7 @@ class Mutant:
 
 MUTANTS = [
     Mutant("no wait on the event behind the packing", SOURCES / "copier.rs",
-           ".and_then(|()| ready.hold(context, stream))", "", "order"),
+           "ready.hold(context, stream).and_then(|()| gpu.events.take(context))", "gpu.events.take(context)", "order"),
     Mutant("the room is read before the copy is done", SOURCES / "copier.rs",
            "copied.as_ref().unwrap_or(&ready).wait(&gpu.context)", "ready.wait(&gpu.context)", "full"),
     Mutant("the device's range is freed before it is copied", SOURCES / "copier.rs",
@@ -40,8 +40,8 @@ MUTANTS = [
            "            Outcome::Filled => None,",
            "            Outcome::Filled => Some((String::new(), Reach::Record)),", "order"),
     Mutant("the context stays current", SOURCES / "context.rs",
-           "        unsafe { (functions.context_pop)(&raw mut popped) };",
-           "        let _: *mut cudarc::driver::sys::CUcontext = &raw mut popped;", "guest"),
+           "            unsafe { (functions.context_pop)(&raw mut popped) };",
+           "            let _: *mut cudarc::driver::sys::CUcontext = &raw mut popped;", "guest"),
     Mutant("the context is not made current", SOURCES / "context.rs",
            "unsafe { (functions.context_push)(self.raw) }",
            "unsafe { (functions.context_push)(self.raw); (functions.context_pop)(&mut std::ptr::null_mut()) }",

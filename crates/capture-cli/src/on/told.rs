@@ -100,6 +100,19 @@ pub(super) fn status(switched: &[Switched]) -> u8 {
     }
 }
 
+/// The same once all has ended: a capture that something broke is not done as it was asked for, 1, and one that kept
+/// nothing then is not done at all, 2.
+pub(super) fn status_at_end(request: &Request, switched: &[Switched]) -> u8 {
+    let ours = || switched.iter().map(|one| &one.seen.answer).filter(|answer| answer.id == request.id);
+    let is_broken = ours().any(|answer| answer.last_error.is_some());
+    let is_empty = ours().all(|answer| answer.counters.records == 0);
+    status(switched).max(match (is_broken, is_empty) {
+        (true, true) => 2,
+        (true, false) => 1,
+        (false, _) => 0,
+    })
+}
+
 /// What to type next.
 pub(super) fn next(request: &Request, path: Option<&Path>) -> String {
     let run = path.map_or_else(|| request.run.clone(), shown);
