@@ -19,7 +19,9 @@ NVRTC = ("nvidia-cuda-nvrtc-cu12", "12.8.93")
 CUBINS = ["sm_120", "sm_100", "sm_90", "sm_89", "sm_80"]
 PTX = "compute_80"
 # Registers of a thread: six blocks of 256 on a multiprocessor, four for the f64 sums of the statistics.
-MOST_REGISTERS = {"pack": 40, "hash": 40, "stats": 64}
+MOST_REGISTERS = {"pack": 40, "turn": 40, "hash": 40, "stats": 64}
+# The same sums on every device, also where the driver compiles the PTX: nothing is fused but where the source says so.
+ARITHMETIC = ["--fmad=false", "--ftz=false"]
 
 
 class BuildError(Exception):
@@ -41,11 +43,15 @@ class Nvrtc:
     def _call(self, function: str, *arguments: object) -> int:
         return int(getattr(self._library, function)(*arguments))
 
+    def _must(self, function: str, *arguments: object) -> None:
+        if code := self._call(function, *arguments):
+            raise BuildError(f"{function}: error {code}")
+
     def _text(self, program: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
-        self._call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        self._must(f"nvrtcGet{what}Size", program, ctypes.byref(size))
         text = ctypes.create_string_buffer(size.value)
-        self._call(f"nvrtcGet{what}", program, text)
+        self._must(f"nvrtcGet{what}", program, text)
         return text.raw
 
     def compile(self, architecture: str) -> tuple[bytes, str]:
@@ -55,12 +61,10 @@ class Nvrtc:
         names = (ctypes.c_char_p * len(headers))(*[path.name.encode() for path in headers])
         source = (SOURCES / "kernels.cu").read_bytes()
         program = ctypes.c_void_p()
-        made = self._call(
+        self._must(
             "nvrtcCreateProgram", ctypes.byref(program), source, b"kernels.cu", len(headers), texts, names
         )
-        if made != 0:
-            raise BuildError(f"nvrtcCreateProgram: error {made}")
-        options = [f"--gpu-architecture={architecture}", "--std=c++17", "--ptxas-options=-v"]
+        options = [f"--gpu-architecture={architecture}", "--std=c++17", *ARITHMETIC, "--ptxas-options=-v"]
         encoded = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
         failed = self._call("nvrtcCompileProgram", program, len(options), encoded)
         log = self._text(program, "ProgramLog").rstrip(b"\0").decode()
@@ -79,8 +83,11 @@ def check_resources(architecture: str, log: str) -> None:
         log,
         re.DOTALL,
     )
-    if not kernels:
-        raise BuildError(f"{architecture}: the assembler named no kernel")
+    names = re.findall(r'c"(tpc_\w+)"', (HERE / "src" / "kernel.rs").read_text())
+    if sorted(kernel[0] for kernel in kernels) != sorted(names):
+        raise BuildError(
+            f"{architecture}: expected the {len(names)} kernels of src/kernel.rs, found {len(kernels)}"
+        )
     for name, *numbers in kernels:
         stack, stores, loads, registers = map(int, numbers)
         most = MOST_REGISTERS[name.split("_")[1]]

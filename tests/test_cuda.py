@@ -216,6 +216,36 @@ driver.cuda_sim_gate(stream, -1)
         assert (run[f"x{i}"].ranks[None].numpy() == np.arange(50_000)).all()
 
 
+def test_without_a_ring_of_the_device_records_of_any_length_follow_each_other(program: Program) -> None:
+    """Three numbers of 16 bits, and then words that a kernel writes behind them."""
+    code = """
+short, long = np.arange(3, dtype="i2"), np.arange(1000, dtype="f8")
+for i in range(4):
+    tpcapture.capture("short", OnDevice(short))
+    tpcapture.capture("turned", OnDevice(long.reshape(20, 50)[:, ::2].T))
+    tpcapture.capture("long.hash", OnDevice(long[1:]))
+    tpcapture.capture("long.stats", OnDevice(long[1:]))
+"""
+    select = "*.hash=hash, *.stats=stats, *"
+    done = program(code, TPCAPTURE=select, TPCAPTURE_DEVICE_RING="0")
+    assert done.complaints == ""
+    long = np.arange(1000.0)
+    turned = tpcapture.open(done.run_dir)["turned", 0, 3].ranks[None]
+    assert (turned.numpy() == long.reshape(20, 50)[:, ::2].T).all()
+    assert digests(done.run_dir)["long.stats"]["stats"]["mean"] == 500
+
+
+def test_a_digest_larger_than_the_devices_ring_is_lost_by_name(program: Program) -> None:
+    code = """
+tpcapture.capture("large", OnDevice(np.zeros(3_000_000, "u1")))
+tpcapture.capture("small", OnDevice(np.zeros(3, "u1")))
+"""
+    done = program(code, TPCAPTURE="*=stats", TPCAPTURE_DEVICE_RING="64KiB")
+    reason = "cuda:0: larger than the device's ring (TPCAPTURE_DEVICE_RING)"
+    assert done.complaints == f'[tpcapture] tap "large": {reason}\n'
+    assert list(digests(done.run_dir)) == ["small"]
+
+
 @simulated
 def test_dlpack_without_a_stream_is_kept_until_it_is_packed(program: Program) -> None:
     code = """

@@ -12,8 +12,25 @@ TPC_INLINE u64 mix(u64 z) {
 template <class Item>
 TPC_INLINE void hash(const Items& all, const Layout& layout, u64* sums) {
     const u64 n_units = units_of<Item>(all), n_bytes = all.count * sizeof(Item);
-    u64 sum = 0;
-    for (u64 i = (u64)blockIdx.x * TPC_THREADS + threadIdx.x; i < n_units; i += (u64)gridDim.x * TPC_THREADS) {
+    const u64 step = (u64)gridDim.x * TPC_THREADS;
+    u64 sum = 0, i = (u64)blockIdx.x * TPC_THREADS + threadIdx.x;
+    if (all.units == 1) {
+        // Four loads under way at a time; what is left over, or not whole, comes below.
+        const u64 n_whole = all.count / Unit<Item>::ITEMS;
+        for (; i + 3 * step < n_whole; i += 4 * step) {
+            Quad bytes[4];
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) {
+                bytes[k] = ((const Quad*)all.first)[i + k * step];
+            }
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) {
+                const u64 word = 2 * (i + k * step);
+                sum += mix(bytes[k].low ^ mix(word)) + mix(bytes[k].high ^ mix(word + 1));
+            }
+        }
+    }
+    for (; i < n_units; i += step) {
         const Unit<Item> unit = load_unit<Item>(all, layout, i);
         sum += mix(unit.bytes.low ^ mix(2 * i));
         if (16 * i + 8 < n_bytes) {
@@ -39,9 +56,9 @@ TPC_INLINE void hash(const Items& all, const Layout& layout, u64* sums) {
 }
 
 #define TPC_HASH(bytes, Item)                                                                                            \
-    TPC_KERNEL(6) tpc_hash_##bytes(const u8* from, u64 n, u32 is_run, u64* sums,                                         \
-                                   const __grid_constant__ Layout layout) {                                               \
-        hash<Item>(Items{from, n, is_run}, layout, sums);                                                                \
+    TPC_KERNEL(6) tpc_hash_##bytes(const u8* from, u64 n, u32 units, u64* sums,                                          \
+                                   const __grid_constant__ Layout layout) {                                              \
+        hash<Item>(Items{from, n, units}, layout, sums);                                                                 \
     }
 
 TPC_HASH(1, u8)

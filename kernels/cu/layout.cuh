@@ -18,11 +18,12 @@ template <class Index>
 TPC_INLINE i64 offset_of(const Layout& layout, Index i) {
     i64 offset = 0;
 #pragma unroll 1
-    for (u32 d = layout.rank; d-- > 0;) {
+    for (u32 d = layout.rank; d-- > 1;) {
         const Index size = (Index)layout.size[d];
         const Index outer = i / size;
         offset += (i64)(i - outer * size) * layout.stride[d];
         i = outer;
     }
-    return offset;
+    // What is left is the outermost index; without dimensions there is only item 0.
+    return offset + (i64)i * layout.stride[0];
 }

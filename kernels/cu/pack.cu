@@ -6,10 +6,27 @@
 
 template <class Unit, class Index>
 TPC_INLINE void pack(const u8* __restrict__ from, u8* __restrict__ to, u64 n, const Layout& layout) {
+    // Units under way at a time: as many as registers allow.
+    constexpr u32 AT_ONCE = sizeof(Index) == 4 ? 4 : 2;
     const Index count = (Index)n, step = (Index)gridDim.x * TPC_THREADS;
-#pragma unroll 4
-    for (Index i = (Index)blockIdx.x * TPC_THREADS + threadIdx.x; i < count; i += step) {
-        ((Unit*)to)[i] = *(const Unit*)(from + offset_of<Index>(layout, i));
+    for (Index i = (Index)blockIdx.x * TPC_THREADS + threadIdx.x; i < count; i += AT_ONCE * step) {
+        const u8* at[AT_ONCE];
+        Unit held[AT_ONCE];
+#pragma unroll
+        for (u32 k = 0; k < AT_ONCE; ++k) {
+            const Index mine = i + k * step;
+            at[k] = from + (mine < count ? offset_of<Index>(layout, mine) : 0);
+        }
+#pragma unroll
+        for (u32 k = 0; k < AT_ONCE; ++k) {
+            held[k] = *(const Unit*)at[k];
+        }
+#pragma unroll
+        for (u32 k = 0; k < AT_ONCE; ++k) {
+            if (i + k * step < count) {
+                ((Unit*)to)[i + k * step] = held[k];
+            }
+        }
     }
 }
 

@@ -21,7 +21,7 @@ typedef long long i64;
 #endif
 
 // At least so many blocks at a time on a multiprocessor, which has 65,536 registers: 6 leave a thread 40 of them, 4 leave
-// 64. With 16 bytes under way for each of 1,024 threads, 4 are enough to keep the memory of a Blackwell busy.
+// 64, which the sums of statistics need.
 #define TPC_KERNEL(blocks) extern "C" __global__ void __launch_bounds__(TPC_THREADS, blocks)
 #define TPC_INLINE __device__ __forceinline__
 

@@ -20,11 +20,17 @@ struct Partial {
     u64 unused;
 };
 
+// A sum in two f32: an f64 addition takes 64 times as long on most devices.
+struct Twice {
+    float high, low;
+};
+
 template <class Real>
 struct Running {
     u32 nan, pos_inf, neg_inf, zero;
     Real min, max;
     double sum, squares, large_sum, large_squares, small_squares;
+    Twice near_sum, near_squares;
 };
 
 template <class Real>
@@ -38,11 +44,53 @@ TPC_INLINE double infinity<double>() {
     return bits_as<double>(0x7ff0000000000000ull);
 }
 
-TPC_INLINE void add_up(Running<float>& running, float x) {
-    const double wide = x;
-    running.sum += wide;
-    running.squares += wide * wide;
+// Numbers whose squares, their rounding errors and sums of 2^30 of them are normal f32.
+#define TPC_FLOAT_LARGE 0x1p48f
+#define TPC_FLOAT_SMALL 0x1p-48f
+
+// Adds x without losing what is rounded off (Knuth, TAOCP 2, 4.2.2, theorem B).
+TPC_INLINE void add_exactly(Twice& sum, float x) {
+    const float total = sum.high + x;
+    const float part = total - sum.high;
+    sum.low += (sum.high - (total - part)) + (x - part);
+    sum.high = total;
 }
+
+TPC_INLINE void normalise(Twice& sum) {
+    const float total = sum.high + sum.low;
+    sum.low -= total - sum.high;
+    sum.high = total;
+}
+
+TPC_INLINE void add_up(Running<float>& running, float x) {
+    const float magnitude = x < 0 ? -x : x;
+    if (magnitude <= TPC_FLOAT_LARGE && (magnitude >= TPC_FLOAT_SMALL || x == 0)) {
+        const float square = __fmul_rn(x, x);
+        add_exactly(running.near_sum, x);
+        add_exactly(running.near_squares, square);
+        running.near_squares.low += __fmaf_rn(x, x, -square);
+    } else {
+        const double wide = x;
+        running.sum += wide;
+        running.squares += wide * wide;
+    }
+}
+
+TPC_INLINE void move_to(double& sum, Twice& near) {
+    sum += (double)near.high + near.low;
+    near.high = near.low = 0;
+}
+
+// After a thread's unit of that number, so that what was rounded off stays small.
+TPC_INLINE void settle(Running<float>& running, u32 unit) {
+    normalise(running.near_sum);
+    normalise(running.near_squares);
+    if (unit % 256 == 255) {
+        move_to(running.sum, running.near_sum);
+        move_to(running.squares, running.near_squares);
+    }
+}
+TPC_INLINE void settle(Running<double>&, u32) {}
 
 TPC_INLINE void add_up(Running<double>& running, double x) {
     const double magnitude = x < 0 ? -x : x;
@@ -114,7 +162,8 @@ TPC_INLINE void stats(const Items& all, const Layout& layout, Partial* partials)
     typedef typename Format::Item Item;
     typedef typename Format::Real Real;
     const u64 n_units = units_of<Item>(all);
-    Running<Real> running = {0, 0, 0, 0, infinity<Real>(), -infinity<Real>(), 0, 0, 0, 0, 0};
+    Running<Real> running = {0, 0, 0, 0, infinity<Real>(), -infinity<Real>(), 0, 0, 0, 0, 0, {0, 0}, {0, 0}};
+    u32 n_done = 0;
     for (u64 i = (u64)blockIdx.x * TPC_THREADS + threadIdx.x; i < n_units; i += (u64)gridDim.x * TPC_THREADS) {
         const Unit<Item> unit = load_unit<Item>(all, layout, i);
         Quad bytes = unit.bytes;
@@ -125,9 +174,12 @@ TPC_INLINE void stats(const Items& all, const Layout& layout, Partial* partials)
             }
             bytes = without_first<sizeof(Item)>(bytes);
         }
+        settle(running, n_done++);
     }
-    Partial partial = {running.nan, running.pos_inf,   running.neg_inf,       running.zero,
-                       running.min, running.max,       running.sum,           running.squares,
+    move_to(running.sum, running.near_sum);
+    move_to(running.squares, running.near_squares);
+    Partial partial = {running.nan,       running.pos_inf,       running.neg_inf,       running.zero,
+                       running.min,       running.max,           running.sum,           running.squares,
                        running.large_sum, running.large_squares, running.small_squares, 0};
     TPC_SHARED(Partial, of_warps, TPC_WARPS);
 #pragma unroll 1
@@ -147,9 +199,9 @@ TPC_INLINE void stats(const Items& all, const Layout& layout, Partial* partials)
 }
 
 #define TPC_STATS(name, Format)                                                                                          \
-    TPC_KERNEL(4) tpc_stats_##name(const u8* from, u64 n, u32 is_run, Partial* partials,                                    \
+    TPC_KERNEL(4) tpc_stats_##name(const u8* from, u64 n, u32 units, Partial* partials,                                  \
                                 const __grid_constant__ Layout layout) {                                                 \
-        stats<Format>(Items{from, n, is_run}, layout, partials);                                                         \
+        stats<Format>(Items{from, n, units}, layout, partials);                                                          \
     }
 
 TPC_STATS(bool, Bool)

@@ -6,7 +6,8 @@
 struct Items {
     const u8* first;
     u64 count;
-    u32 is_run;  // 1: they lie one behind the other from a multiple of 16 on
+    u32 units;  // 0: the layout is that of items. 1: whole units lie one behind the other from a multiple of 16 on. 2: the
+                // layout is that of whole units of 16 bytes, each at a multiple of 16.
 };
 
 // The item's own bits, whatever its sign.
@@ -60,8 +61,14 @@ TPC_INLINE Unit<Item> load_unit(const Items& all, const Layout& layout, u64 inde
     Unit<Item> unit;
     const u64 first = index * Unit<Item>::ITEMS, left = all.count - first;
     unit.count = left < Unit<Item>::ITEMS ? (u32)left : (u32)Unit<Item>::ITEMS;
-    if (all.is_run && unit.count == Unit<Item>::ITEMS) {
+    if (all.units == 1 && unit.count == Unit<Item>::ITEMS) {
         unit.bytes = ((const Quad*)all.first)[index];
+        return unit;
+    }
+    if (all.units == 2) {
+        const bool is_narrow = units_of<Item>(all) < 1u << 31;
+        const i64 at = is_narrow ? offset_of<u32>(layout, (u32)index) : offset_of<u64>(layout, index);
+        unit.bytes = *(const Quad*)(all.first + at);
         return unit;
     }
     // One item at a time, in a loop that is not unrolled: the code stays small, and items find their place by shifts, since

@@ -3,13 +3,17 @@
 //! | family | arguments |
 //! |---|---|
 //! | [`PACK`] | source, destination (addresses), count of units (`u64`), [`Layout`](crate::Layout) of the units |
-//! | [`STATS`], [`HASH`] | source, count of items (`u64`), whether they are a run from a multiple of 16 on (`u32`), destination of a partial result a block, [`Layout`](crate::Layout) of the items |
+//! | [`TURN`] | source, destination, rows and columns of the result (`u64` each), bytes from one of the source's rows to the next (`i64`) |
+//! | [`STATS`], [`HASH`] | source, count of items (`u64`), how they lie ([`Units`]), destination of a partial result a block, [`Layout`](crate::Layout) of the items or units |
 
 use safetensors::Dtype;
 use std::ffi::CStr;
 
 /// Threads of a block, in every kernel.
 pub const THREADS: u32 = 256;
+
+/// Rows and columns of the squares that [`TURN`] goes by.
+pub const SQUARE: u64 = 32;
 
 /// One kernel, and what it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,27 @@ pub static PACK: [Kernel<(usize, bool)>; 10] = [
     kernel((8, true), c"tpc_pack_8_u64"),
     kernel((16, false), c"tpc_pack_16_u32"),
     kernel((16, true), c"tpc_pack_16_u64"),
+];
+
+/// How the items of a digest lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Units {
+    /// As the layout says, item by item.
+    Items = 0,
+    /// One behind the other from a multiple of 16 bytes on.
+    Run = 1,
+    /// As the layout says, in units of 16 bytes, each at a multiple of 16.
+    Layout = 2,
+}
+
+/// Copies a transposed matrix, whose items lie column by column: by bytes of an item.
+pub static TURN: [Kernel<usize>; 5] = [
+    kernel(1, c"tpc_turn_1"),
+    kernel(2, c"tpc_turn_2"),
+    kernel(4, c"tpc_turn_4"),
+    kernel(8, c"tpc_turn_8"),
+    kernel(16, c"tpc_turn_16"),
 ];
 
 /// Sums up the hash of a tensor's bytes: by bytes of an item. A partial result is one `u64`.
@@ -81,6 +106,7 @@ mod tests {
     #[test]
     fn every_image_has_every_kernel() {
         let names = PACK.iter().map(|k| k.name).chain(HASH.iter().map(|k| k.name));
+        let names = names.chain(TURN.iter().map(|k| k.name));
         let names: Vec<_> = names.chain(STATS.iter().map(|k| k.name)).collect();
         for (major, minor) in [(12, 0), (10, 0), (9, 0), (8, 9), (8, 0), (13, 0)] {
             let image = Image::for_capability(major, minor).unwrap();

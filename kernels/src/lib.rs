@@ -8,5 +8,5 @@ pub mod layout;
 pub mod kernel;
 
 pub use image::{Image, NoImage};
-pub use kernel::{HASH, Kernel, PACK, STATS, THREADS};
+pub use kernel::{HASH, Kernel, PACK, SQUARE, STATS, THREADS, TURN, Units};
 pub use layout::{Layout, MAX_RANK};

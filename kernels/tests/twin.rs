@@ -67,7 +67,12 @@ fn mutants_are_caught() {
         ),
         ("units.cuh", "<< others >> others", ""),
         ("units.cuh", "if (((u64)at & (sizeof(Item) - 1)) == 0) {", "if (true) {"),
-        ("pack.cu", "i < count; i += step", "i <= count; i += step"),
+        ("pack.cu", "if (i + k * step < count)", "if (i + k * step <= count)"),
+        ("turn.cu", "        __syncthreads();\n        for", "        for"),
+        ("turn.cu", "        // The next square is written over this one.\n        __syncthreads();\n", ""),
+        ("hash.cu", "i + 3 * step < n_whole", "i + 3 * step <= n_whole"),
+        ("units.cuh", "if (all.units == 2) {", "if (false) {"),
+        ("stats.cu", "running.near_squares.low += __fmaf_rn(x, x, -square);", ""),
         (
             "layout.cuh",
             "(i64)(i - outer * size) * layout.stride[d]",

@@ -14,6 +14,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+/// Where ranges begin: a device's kernels write words of 8 bytes, and copy 16 at a time where they may.
+const ALIGNMENT: u64 = 16;
+
 /// The most ranges that may wait: bounds the queue where records are empty or tiny.
 const MAX_SLOTS: usize = 16 * 1024;
 
@@ -344,8 +347,9 @@ impl<T> State<T> {
             self.head = self.head.next_multiple_of(capacity);
             self.tail = self.head;
         }
-        let at = self.head % capacity;
-        let start = if at + n > capacity { self.head + (capacity - at) } else { self.head };
+        let lap = self.head - self.head % capacity;
+        let at = (self.head % capacity).next_multiple_of(ALIGNMENT);
+        let start = if at + n > capacity { lap + capacity } else { lap + at };
         let end = start + n;
         (end - self.tail <= capacity).then_some((start, end))
     }

@@ -199,6 +199,8 @@ mod tests {
             assert!(matches!(error, RunDirError::NoDirectory(_)), "{error}");
         }
         let error = RunDir::create(&dir.path().join("file"), "run").unwrap_err();
+        assert!(matches!(error, RunDirError::NoDirectory(_)), "{error}");
+        let error = RunDir::create(&dir.path().join("file/below"), "run").unwrap_err();
         assert!(matches!(error, RunDirError::Io { .. }), "{error}");
     }
 

@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::error::CudaError;
 use capture_core::Dtype;
-use capture_kernels::{HASH, Image, Kernel, PACK, STATS, THREADS};
+use capture_kernels::{HASH, Image, Kernel, PACK, STATS, THREADS, TURN};
 use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -21,6 +21,7 @@ unsafe impl Sync for Function {}
 /// All of them.
 pub(crate) struct Kernels {
     pack: BTreeMap<(usize, bool), Function>,
+    turn: BTreeMap<usize, Function>,
     hash: BTreeMap<usize, Function>,
     stats: BTreeMap<Dtype, Function>,
 }
@@ -29,6 +30,7 @@ pub(crate) struct Kernels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     Pack { unit_bytes: usize, is_wide: bool },
+    Turn { item_bytes: usize },
     Hash { item_bytes: usize },
     Stats { dtype: Dtype },
 }
@@ -48,7 +50,12 @@ impl Kernels {
                 unsafe { (driver.functions.module_function)(&raw mut function, module, name.as_ptr()) };
             driver.check("cuModuleGetFunction", code).map(|()| Function(function))
         };
-        Ok(Self { pack: all(&PACK, find)?, hash: all(&HASH, find)?, stats: all(&STATS, find)? })
+        Ok(Self {
+            pack: all(&PACK, find)?,
+            turn: all(&TURN, find)?,
+            hash: all(&HASH, find)?,
+            stats: all(&STATS, find)?,
+        })
     }
 
     /// Launches a kernel of so many blocks on the stream. The arguments are copied before this returns.
@@ -65,6 +72,7 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let function = match which {
             Which::Pack { unit_bytes, is_wide } => self.pack[&(unit_bytes, is_wide)],
+            Which::Turn { item_bytes } => self.turn[&item_bytes],
             Which::Hash { item_bytes } => self.hash[&item_bytes],
             Which::Stats { dtype } => self.stats[&dtype],
         };

@@ -167,27 +167,31 @@ impl Lane {
                 let code = unsafe { (context.driver.functions.copy)(to, from, *n_bytes, self.stream) };
                 context.driver.check("cuMemcpyAsync", code)
             }
+            Plan::Turn(turn) => {
+                let which = Which::Turn { item_bytes: turn.item_bytes };
+                let (rows, columns) = (argument(&turn.rows), argument(&turn.columns));
+                let mut arguments = [argument(&from), argument(&to), rows, columns, argument(&turn.stride)];
+                // SAFETY: as the kernel's description says: a matrix, and room for all of it.
+                unsafe { self.gpu.kernels.launch(context, which, turn.blocks, self.stream, &mut arguments) }
+            }
             Plan::Kernel(launch) => {
-                let Launch { which, blocks, count, is_run, layout } = launch;
-                let is_run = u32::from(*is_run);
-                let argument = |at: *const c_void| at.cast_mut();
-                let (from, to, count) = (
-                    argument((&raw const from).cast()),
-                    argument((&raw const to).cast()),
-                    argument((&raw const *count).cast()),
-                );
-                let (is_run, layout) =
-                    (argument((&raw const is_run).cast()), argument((&raw const *layout).cast()));
-                let mut arguments = match which {
-                    Which::Pack { .. } => vec![from, to, count, layout],
-                    Which::Hash { .. } | Which::Stats { .. } => vec![from, count, is_run, to, layout],
-                };
+                let Launch { which, blocks, count, units, layout } = launch;
+                let (from, to, count) = (argument(&from), argument(&to), argument(count));
+                let (units, layout) = (argument(units), argument(layout));
+                let mut pack = [from, to, count, layout];
+                let mut digest = [from, count, units, to, layout];
+                let arguments = if matches!(which, Which::Pack { .. }) { &mut pack[..] } else { &mut digest };
                 // SAFETY: as the kernels' descriptions say; items lie where their layout says, and the destination
                 // has room for all units, or for a partial result a block.
-                unsafe { self.gpu.kernels.launch(context, *which, *blocks, self.stream, &mut arguments) }
+                unsafe { self.gpu.kernels.launch(context, *which, *blocks, self.stream, arguments) }
             }
         }
     }
+}
+
+/// An argument of a kernel, which is copied at the launch.
+fn argument<T>(value: &T) -> *mut c_void {
+    std::ptr::from_ref(value).cast_mut().cast()
 }
 
 /// The handle of a thread's own default stream; those below are the legacy one.
@@ -196,6 +200,9 @@ const PER_THREAD: usize = 2;
 fn no_range(no_range: NoRange) -> Outcome {
     match no_range {
         NoRange::Full => Outcome::Lost("the device's ring was full (TPCAPTURE_ON_FULL=drop)".to_owned()),
+        NoRange::TooLarge => {
+            Outcome::Lost("larger than the device's ring (TPCAPTURE_DEVICE_RING)".to_owned())
+        }
         NoRange::Stuck(limit) => Outcome::Failed(format!(
             "its ring stayed full for {limit:?} (TPCAPTURE_ON_FULL): a stream of the model stands still"
         )),

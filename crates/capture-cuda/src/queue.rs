@@ -46,6 +46,8 @@ pub(crate) struct Queue {
 pub(crate) enum NoRange {
     /// And no patience.
     Full,
+    /// There never will be.
+    TooLarge,
     /// There was none for so long.
     Stuck(Duration),
     /// The device failed.
@@ -71,6 +73,9 @@ impl Queue {
             }
             if let Some(range) = state.ring.as_mut().and_then(|ring| ring.reserve(n_bytes as u64)) {
                 return Ok((state, range));
+            }
+            if state.ring.as_ref().is_none_or(|ring| !ring.can_ever_hold(n_bytes as u64)) {
+                return Err(NoRange::TooLarge);
             }
             state = match patience {
                 Patience::None => return Err(NoRange::Full),

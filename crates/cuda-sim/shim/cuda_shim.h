@@ -6,6 +6,8 @@
 // block begins.
 #pragma once
 #include <algorithm>
+#include <cstdlib>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -36,6 +38,8 @@ struct Thread {
     State state = State::Ready;
     unsigned collectives = 0;
     uint64_t published[2] = {0, 0};
+    // Which collective it waits at: where it stands in the source, and what it asks for.
+    unsigned site = 0, distance = 0;
 };
 
 struct Block {
@@ -67,26 +71,26 @@ inline void* shared(int key, size_t n_bytes) {
 }
 
 // What the lane `lane ^ distance` brings to the same collective. Two places, as a lane may be one collective ahead.
-inline uint64_t exchange(uint64_t mine, unsigned distance) {
+inline uint64_t exchange(uint64_t mine, unsigned distance, unsigned site) {
     Thread& me = self();
+    me.site = site;
+    me.distance = distance;
     const unsigned turn = me.collectives++ % 2, peer = block->current ^ distance;
     me.published[turn] = mine;
     wait_as(State::AtWarp);
     return peer < block->threads.size() ? block->threads[peer].published[turn] : mine;
 }
 
-// Lets the threads of a warp go on, if all that live wait for each other.
+// Lets the threads of a warp go on, if all 32 wait at the same collective: that is what its full mask says.
 inline bool release_warp(Block& b, unsigned first) {
-    const unsigned end = std::min<unsigned>(b.threads.size(), first + 32);
-    bool any = false;
-    for (unsigned i = first; i < end; ++i) {
-        if (b.threads[i].state == State::AtWarp) any = true;
-        else if (b.threads[i].state != State::Done) return false;
+    if (first + 32 > b.threads.size()) return false;
+    const Thread& leader = b.threads[first];
+    for (unsigned i = first; i < first + 32; ++i) {
+        const Thread& thread = b.threads[i];
+        if (thread.state != State::AtWarp || thread.site != leader.site || thread.distance != leader.distance) return false;
     }
-    for (unsigned i = first; any && i < end; ++i) {
-        if (b.threads[i].state == State::AtWarp) b.threads[i].state = State::Ready;
-    }
-    return any;
+    for (unsigned i = first; i < first + 32; ++i) b.threads[i].state = State::Ready;
+    return true;
 }
 
 // Null, or what went wrong.
@@ -161,12 +165,22 @@ inline const char* launch(unsigned grid, unsigned threads, uint64_t seed, const 
 #define gridDim (shim::block->grid)
 #define __syncthreads() shim::wait_as(shim::State::AtBarrier)
 
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+
+#define __shfl_xor_sync(mask, value, distance) shim::shuffle(mask, value, distance, __LINE__)
+
+namespace shim {
+
 template <class T>
-inline T __shfl_xor_sync(unsigned, T value, unsigned distance) {
+inline T shuffle(unsigned mask, T value, unsigned distance, unsigned site) {
+    if (mask != 0xffffffffu) std::abort();  // the rendezvous below is that of whole warps
     static_assert(sizeof(T) == 8, "only 64-bit values are exchanged");
     uint64_t bits;
     std::memcpy(&bits, &value, 8);
-    bits = shim::exchange(bits, distance);
+    bits = exchange(bits, distance, site);
     std::memcpy(&value, &bits, 8);
     return value;
 }
+
+}  // namespace shim

@@ -18,9 +18,11 @@ struct Launch {
 
 // Addresses of device memory are told by their type; those in a struct that is passed by value are not there.
 template <class A>
-A translated(A value, Translate translate) {
+A translated(A value, Translate translate, bool& are_known) {
     if constexpr (std::is_pointer_v<A>) {
-        return static_cast<A>(translate(const_cast<void*>(static_cast<const void*>(value))));
+        void* at = translate(const_cast<void*>(static_cast<const void*>(value)));
+        are_known &= at != nullptr;
+        return static_cast<A>(at);
     } else {
         return value;
     }
@@ -33,10 +35,11 @@ struct LaunchOf : Launch {
 
     const char* run(unsigned grid, unsigned threads, uint64_t seed, Translate translate) override {
         return std::apply(
-            [&](A... values) {
-                const std::function<void()> body = [&, at = std::make_tuple(translated<A>(values, translate)...)] {
-                    std::apply(kernel, at);
-                };
+            [&](A... values) -> const char* {
+                bool are_known = true;
+                const auto at = std::make_tuple(translated<A>(values, translate, are_known)...);
+                if (!are_known) return "an address that the device does not know";
+                const std::function<void()> body = [&] { std::apply(kernel, at); };
                 return shim::launch(grid, threads, seed, body);
             },
             arguments);
@@ -64,6 +67,7 @@ Maker maker(void (*kernel)(A...)) {
 const std::map<std::string, Maker>& kernels() {
     static const std::map<std::string, Maker> all = {
         PACK(1), PACK(2), PACK(4), PACK(8), PACK(16),
+        KERNEL(tpc_turn_1), KERNEL(tpc_turn_2), KERNEL(tpc_turn_4), KERNEL(tpc_turn_8), KERNEL(tpc_turn_16),
         KERNEL(tpc_hash_1), KERNEL(tpc_hash_2), KERNEL(tpc_hash_4), KERNEL(tpc_hash_8), KERNEL(tpc_hash_16),
         KERNEL(tpc_stats_bool), KERNEL(tpc_stats_u8), KERNEL(tpc_stats_i8), KERNEL(tpc_stats_u16),
         KERNEL(tpc_stats_i16), KERNEL(tpc_stats_u32), KERNEL(tpc_stats_i32), KERNEL(tpc_stats_u64),

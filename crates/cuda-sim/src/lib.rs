@@ -6,8 +6,8 @@
 mod code;
 mod settings;
 mod token;
-mod memory;
 mod host;
+mod memory;
 mod shim;
 mod stream;
 mod context;

@@ -3,6 +3,7 @@
 //! nobody may touch. What was freed last is given out first, as a caching allocator does.
 
 use crate::code::{Code, ILLEGAL_ADDRESS, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::host;
 use crate::settings::lock;
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex};
@@ -117,11 +118,15 @@ pub(crate) fn bytes_at(at: usize, n_bytes: usize) -> Result<*mut u8, Code> {
     Ok((at - memory.seen + memory.bytes) as *mut u8)
 }
 
-/// Where a kernel finds what it knows by this address: device memory where its bytes lie, anything else where it is. What lies
-/// behind an allocation's end nobody may touch there either.
-pub(crate) fn for_kernels(at: usize) -> usize {
+/// Where a kernel on that device finds what it knows by this address: the device's memory where its bytes lie, memory of the
+/// host that the driver knows where it is. What lies behind an allocation's end nobody may touch there either.
+pub(crate) fn for_kernels(at: usize, device: i32) -> Option<usize> {
     let memory = lock(&MEMORY);
-    if (memory.seen..memory.seen + SPAN).contains(&at) { at - memory.seen + memory.bytes } else { at }
+    if !(memory.seen..memory.seen + SPAN).contains(&at) {
+        return host::kind_of(at, 1).map(|_| at);
+    }
+    let (_, block) = memory.find(at)?;
+    (block.device == device).then_some(at - memory.seen + memory.bytes)
 }
 
 /// The device, start and size of the allocation that an address lies in.

@@ -1,6 +1,7 @@
 //! The project's kernels, compiled as host C++ (`shim/`).
 
 use crate::memory;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 unsafe extern "C" {
@@ -14,6 +15,11 @@ unsafe extern "C" {
         translate: extern "C" fn(*mut c_void) -> *mut c_void,
     ) -> *const c_char;
     fn shim_drop(launch: *mut c_void);
+}
+
+thread_local! {
+    /// The device on which the thread runs a kernel.
+    static DEVICE: Cell<i32> = const { Cell::new(-1) };
 }
 
 /// A launch, its arguments copied when it was asked for. It may run often: graphs do.
@@ -38,11 +44,12 @@ impl Launch {
         Self(unsafe { shim_copy(name.as_ptr(), arguments) })
     }
 
-    /// Runs it; what went wrong.
-    pub(crate) fn run(&self, grid: u32, threads: u32, seed: u64) -> Option<String> {
+    /// Runs it on a device; what went wrong.
+    pub(crate) fn run(&self, device: i32, grid: u32, threads: u32, seed: u64) -> Option<String> {
         extern "C" fn translate(at: *mut c_void) -> *mut c_void {
-            memory::for_kernels(at as usize) as *mut c_void
+            memory::for_kernels(at as usize, DEVICE.get()).unwrap_or(0) as *mut c_void
         }
+        DEVICE.set(device);
         // SAFETY: a launch made by `copy`. What its addresses reach is what the test is about.
         unsafe {
             let wrong = shim_run(self.0, grid, threads, seed, translate);

@@ -54,6 +54,10 @@ Tensor tensor(size_t item, bool allow_odd) {
         t.count *= size;
         if (step > 2'000'000) break;
     }
+    if (below(2)) {
+        std::reverse(t.layout.size, t.layout.size + t.layout.rank);
+        std::reverse(t.layout.stride, t.layout.stride + t.layout.rank);
+    }
     // A run of its own every third time, as most tensors are one.
     if (below(3) == 0) {
         t.count = 1 + below(100'000);
@@ -65,7 +69,7 @@ Tensor tensor(size_t item, bool allow_odd) {
         high = static_cast<i64>((t.count - 1) * item);
         t.is_run = true;
     }
-    const size_t odd = allow_odd ? below(4) * (t.is_run ? 0 : 1) : 0;
+    const size_t odd = allow_odd && below(2) ? below(4) : 0;
     const size_t n_bytes = static_cast<size_t>(high - low) + item;
     t.bytes.reset(new u8[n_bytes + odd]);
     for (size_t i = 0; i < n_bytes + odd; ++i) t.bytes[i] = static_cast<u8>(random_bits() >> 13);
@@ -91,8 +95,21 @@ std::vector<u8> packed(const Tensor& t, size_t item) {
     return out;
 }
 
+// As plan.rs would: whole units of 16 bytes where rows allow it.
+void widen(Tensor& t, size_t item, u32& how) {
+    if (how || t.layout.rank == 0) return;
+    const unsigned last = t.layout.rank - 1;
+    if (t.layout.stride[last] != static_cast<i64>(item)) return;
+    u64 bits = reinterpret_cast<uintptr_t>(t.first) | t.layout.size[last] * item;
+    for (unsigned d = 0; d < last; ++d) bits |= static_cast<u64>(t.layout.stride[d]);
+    if (bits % 16) return;
+    t.layout.size[last] = t.layout.size[last] * item / 16;
+    t.layout.stride[last] = 16;
+    how = 2;
+}
+
 unsigned blocks_of(u64 n_bytes) {
-    return std::min<u64>(1024, std::max<u64>(1, (n_bytes + 16 * TPC_THREADS - 1) / (16 * TPC_THREADS)));
+    return std::min<u64>(2048, std::max<u64>(1, (n_bytes + 16 * TPC_THREADS - 1) / (16 * TPC_THREADS)));
 }
 
 void check_pack(size_t item, bool is_wide) {
@@ -105,6 +122,24 @@ void check_pack(size_t item, bool is_wide) {
     if (const char* wrong = run(name, 1 + below(9), {&from, &to, &t.count, &t.layout})) fail(name, wrong, 0);
     for (size_t i = 0; i < expected.size(); ++i) {
         if (out[i] != expected[i]) fail(name, "another byte", i);
+    }
+}
+
+void check_turn(size_t item) {
+    const std::string name = "tpc_turn_" + std::to_string(item);
+    u64 rows = 1 + below(150), columns = 1 + below(150);
+    i64 stride = static_cast<i64>((rows + below(3)) * item);
+    std::unique_ptr<u8[]> in(new u8[static_cast<size_t>(stride) * (columns - 1) + rows * item]);
+    for (u64 i = 0; i < static_cast<u64>(stride) * (columns - 1) + rows * item; ++i) in[i] = static_cast<u8>(random_bits());
+    std::unique_ptr<u8[]> out(new u8[rows * columns * item]);
+    const u8* from = in.get();
+    u8* to = out.get();
+    if (const char* wrong = run(name, 1 + below(30), {&from, &to, &rows, &columns, &stride})) fail(name, wrong, 0);
+    for (u64 row = 0; row < rows; ++row) {
+        for (u64 column = 0; column < columns; ++column) {
+            const u8* expected = from + static_cast<i64>(column) * stride + row * item;
+            if (std::memcmp(to + (row * columns + column) * item, expected, item)) fail(name, "another item", row);
+        }
     }
 }
 
@@ -130,6 +165,7 @@ void check_hash(size_t item) {
     const u8* from = t.first;
     u64* to = sums.get();
     u32 is_run = t.is_run && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+    widen(t, item, is_run);
     if (const char* wrong = run(name, blocks, {&from, &t.count, &is_run, &to, &t.layout})) fail(name, wrong, 0);
     u64 found = 0;
     for (unsigned i = 0; i < blocks; ++i) found += sums[i];
@@ -215,6 +251,7 @@ void check_stats(const Kind& kind) {
     const u8* from = t.first;
     Partial* to = parts.get();
     u32 is_run = t.is_run && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+    widen(t, kind.item, is_run);
     if (const char* wrong = run(name, blocks, {&from, &t.count, &is_run, &to, &t.layout})) fail(name, wrong, 0);
     Partial all = parts[0];
     long double all_sum = 0, all_squares = 0;
@@ -242,6 +279,7 @@ int main(int count, char** arguments) {
         for (size_t item : {1, 2, 4, 8, 16}) {
             check_pack(item, false);
             check_pack(item, true);
+            check_turn(item);
             check_hash(item);
         }
         for (const Kind& kind : KINDS) check_stats(kind);

@@ -1,7 +1,9 @@
 //! Modules and launches. Images are not looked into, but for their beginning: the kernels are those of `shim/`.
 
 use crate::capture;
-use crate::code::{INVALID_HANDLE, LAUNCH_FAILED, NO_BINARY_FOR_GPU, NOT_FOUND, UNSUPPORTED_PTX_VERSION};
+use crate::code::{
+    INVALID_HANDLE, INVALID_VALUE, LAUNCH_FAILED, NO_BINARY_FOR_GPU, NOT_FOUND, UNSUPPORTED_PTX_VERSION,
+};
 use crate::context::{self, Function, Handle, REGISTRY, new_handle, sticky};
 use crate::settings::{driver_version, lock, random};
 use crate::shim::{self, Launch};
@@ -41,11 +43,11 @@ entry_points! {
     fn cuLaunchKernel(
         function: Handle,
         grid: c_uint,
-        _grid_y: c_uint,
-        _grid_z: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
         threads: c_uint,
-        _threads_y: c_uint,
-        _threads_z: c_uint,
+        threads_y: c_uint,
+        threads_z: c_uint,
         _shared_bytes: c_uint,
         stream: Handle,
         arguments: *mut *mut c_void,
@@ -56,8 +58,13 @@ entry_points! {
         if function.context != stream.context {
             return Err(INVALID_HANDLE);
         }
+        // Kernels of one dimension are all there are.
+        if grid == 0 || !(1..=1024).contains(&threads) || [grid_y, grid_z, threads_y, threads_z] != [1; 4] {
+            return Err(INVALID_VALUE);
+        }
+        let device = context::current_device()?;
         let launch = Launch::copy(&function.name, arguments);
-        submit(&stream, work(move || match launch.run(grid, threads, random()) {
+        submit(&stream, work(move || match launch.run(device, grid, threads, random()) {
             None => Ok(()),
             Some(wrong) => {
                 eprintln!("cuda-sim: kernel {:?}: {wrong}", function.name);
