@@ -12,7 +12,7 @@ by `on()` and `capturing()`, or from outside by the command `tpcapture on`. Noth
 TPCAPTURE_STRICT=1. In a subinterpreter the import fails with ImportError.
 """
 
-from tpcapture import _host
+from tpcapture import _dynamo, _host
 from tpcapture._capturing import capturing, off, on
 from tpcapture._native import CaptureError, capture, flush, prepare, start, status, step, tap
 from tpcapture._report import Diagnosis, Divergence, RankError, Report, Row, Verdict, Worst, compare
@@ -44,4 +44,5 @@ __all__ = [
 ]
 
 start()
-del start, _host
+_dynamo.watch()
+del start, _dynamo, _host

@@ -125,6 +125,12 @@ pub fn is_strict() -> bool {
     state::lock().config.strict
 }
 
+/// Whether taps in regions that a framework compiles are kept, so that they can be switched on: not where `TPCAPTURE` is unset.
+#[must_use]
+pub fn keeps_compiled_taps() -> bool {
+    matches!(state::lock().config.switch, Switch::Standby | Switch::On)
+}
+
 /// Bytes of each device's ring: `TPCAPTURE_DEVICE_RING`.
 #[must_use]
 pub fn device_ring() -> usize {

@@ -39,6 +39,18 @@ pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// Whether taps in compiled regions are kept.
+#[pyfunction]
+pub(crate) fn keeps_compiled_taps() -> bool {
+    control::keeps_compiled_taps()
+}
+
+/// Says a line as tpcapture says everything: to stderr, with the rank.
+#[pyfunction(name = "notice")]
+pub(crate) fn say(line: &str) {
+    notice(line);
+}
+
 /// Gets CUDA devices ready for captures, before the server takes all their memory: each one's ring (TPCAPTURE_DEVICE_RING, 64
 /// MiB) is allocated now, and not at its first tensor.
 ///

@@ -5,6 +5,7 @@
 
 use crate::builtin::{Definition, none};
 use crate::fire::{self, NO_TAP};
+use crate::host;
 use capture_core::notice::notice;
 use capture_core::page;
 use capture_core::placement::Placements;
@@ -20,9 +21,10 @@ pub(crate) static CAPTURE: Definition = Definition::fastcall(
     c"capture(name, tensor, /, *, placement=None, rows=None)\n--\n\n\
 Capture a tensor at the tap `name`, where a capture is on and its selection wants it.\n\n\
 name: str, at most 1024 bytes of UTF-8. A name built by an f-string is built also while off: prefer tap().\n\
-tensor: anything in host memory that speaks DLPack or the array interface, of any shape and strides. Its logical,\n\
-    C-ordered bytes are copied before this returns; one that requires grad is captured as if detached. From 1 MiB on\n\
-    the GIL is released meanwhile: another thread must not resize the tensor.\n\
+tensor: anything in host memory or on a CUDA device that speaks DLPack or an array interface, of any shape and strides.\n\
+    Its logical, C-ordered bytes are captured as they are at the call, on a device in the order of the stream that is\n\
+    current; one that requires grad as if detached. From 1 MiB on the GIL is released while the host copies: another\n\
+    thread must not resize the tensor.\n\
 placement: str, how the ranks' tensors make the logical one: 'R', 'S(dim)' or 'P', see docs/format.md.\n\
 rows: int, how many leading rows of dim 0 are valid; the rest is padding.\n\n\
 Never raises, unless TPCAPTURE_STRICT=1. While off it costs one atomic load.",
@@ -116,7 +118,9 @@ impl TapState {
     /// The tap itself: a new builtin bound to this state. Under this name pickle finds it again.
     #[getter]
     fn tap<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        TAP.build(slf.py(), Some(slf.as_any()), None)
+        let tap = TAP.build(slf.py(), Some(slf.as_any()), None)?;
+        host::tap_made(&tap)?;
+        Ok(tap)
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Recipe<'py>> {

@@ -17,6 +17,11 @@ pub(crate) fn settle(py: Python<'_>) {
     control::settle(word, versions);
 }
 
+/// A tap was made: where torch.compile meets it, Dynamo has to know it.
+pub(crate) fn tap_made(tap: &Bound<'_, PyAny>) -> PyResult<()> {
+    tap.py().import("tpcapture._dynamo")?.call_method1("made", (tap,)).map(drop)
+}
+
 /// Whether the caller runs in the interpreter that the process began with, the only one that PyO3's classes are for.
 pub(crate) fn is_main_interpreter(_: Python<'_>) -> bool {
     #[expect(unsafe_code, reason = "PyO3 has no safe call for it")]
