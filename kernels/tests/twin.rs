@@ -80,17 +80,25 @@ fn mutants_are_caught() {
         ),
         ("numbers.cuh", "127 + 1 - bias - mantissa_bits", "127 - bias - mantissa_bits"),
     ];
-    for (file, from, to) in mutants {
-        let dir = tempfile::tempdir().unwrap();
-        for entry in std::fs::read_dir(kernels().join("cu")).unwrap() {
-            let path = entry.unwrap().path();
-            std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    // Two compilers at a time.
+    std::thread::scope(|scope| {
+        for half in mutants.chunks(mutants.len().div_ceil(2)) {
+            scope.spawn(|| half.iter().for_each(|(file, from, to)| caught(file, from, to)));
         }
-        let path = dir.path().join(file);
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.contains(from), "{file} has no {from:?}");
-        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
-        let (is_content, _) = run(&build(dir.path(), dir.path()), 1, 12);
-        assert!(!is_content, "{file} with {to:?} for {from:?} passes");
+    });
+}
+
+#[track_caller]
+fn caught(file: &str, from: &str, to: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(kernels().join("cu")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
     }
+    let path = dir.path().join(file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "{file} has no {from:?}");
+    std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
+    let (is_content, _) = run(&build(dir.path(), dir.path()), 1, 12);
+    assert!(!is_content, "{file} with {to:?} for {from:?} passes");
 }

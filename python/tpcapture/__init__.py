@@ -13,6 +13,7 @@ TPCAPTURE_STRICT=1. In a subinterpreter the import fails with ImportError.
 """
 
 from tpcapture import _dynamo, _host
+from tpcapture._attach import attach
 from tpcapture._capturing import capturing, off, on
 from tpcapture._native import CaptureError, capture, flush, prepare, start, status, step, tap
 from tpcapture._report import Diagnosis, Divergence, RankError, Report, Row, Verdict, Worst, compare
@@ -30,6 +31,7 @@ __all__ = [
     "Run",
     "Verdict",
     "Worst",
+    "attach",
     "capture",
     "capturing",
     "compare",

@@ -5,7 +5,7 @@ use crate::{errors, host};
 use capture_core::config::VARIABLES;
 use capture_core::control::{self, Aim};
 use capture_core::notice::notice;
-use capture_core::select::Selection;
+use capture_core::select::{Globs, Selection};
 use pyo3::exceptions::{PyImportError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -43,6 +43,24 @@ pub(crate) fn start(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn keeps_compiled_taps() -> bool {
     control::keeps_compiled_taps()
+}
+
+/// Which of the names fit one of the globs.
+///
+/// ValueError: they do not parse.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "as PyO3 extracts it")]
+pub(crate) fn matching(patterns: &str, names: Vec<String>) -> PyResult<Vec<bool>> {
+    let globs: Globs =
+        patterns.parse().map_err(|error| PyValueError::new_err(format!("patterns={patterns:?}: {error}")))?;
+    Ok(names.iter().map(|name| globs.matches(name)).collect())
+}
+
+/// The directory of the run that taps are captured into now; None where they are not.
+#[pyfunction]
+pub(crate) fn run_now() -> Option<PathBuf> {
+    let status = capture_core::page::is_awake().then(control::status)?;
+    status.run
 }
 
 /// Says a line as tpcapture says everything: to stderr, with the rank.

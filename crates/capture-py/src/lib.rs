@@ -30,6 +30,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(hook::tap_state, module)?)?;
     module.add_function(wrap_pyfunction!(control::start, module)?)?;
     module.add_function(wrap_pyfunction!(control::keeps_compiled_taps, module)?)?;
+    module.add_function(wrap_pyfunction!(control::matching, module)?)?;
+    module.add_function(wrap_pyfunction!(control::run_now, module)?)?;
     module.add_function(wrap_pyfunction!(control::say, module)?)?;
     module.add_function(wrap_pyfunction!(control::prepare, module)?)?;
     module.add_function(wrap_pyfunction!(control::switch_on, module)?)?;
