@@ -35,7 +35,8 @@ with torch.no_grad():
     for x, n in inputs:
         assert torch.allclose(compiled(x, n), (model.proj(x) + 1) * 2, atol=1e-5)
 """
-FIRST, SECOND = "import tpcapture, torch", "import torch, torch._dynamo, tpcapture"
+FIRST = "import tpcapture, torch, importlib.util; importlib.util.find_spec('torch._dynamo')"
+SECOND = "import torch, torch._dynamo, tpcapture"
 
 
 def program(*parts: str, imports: str = FIRST, backend: str = "aot_eager") -> str:
@@ -116,6 +117,7 @@ def test_copies_and_tensors_as_rows_are_known_and_gradients_flow(rank: Launch) -
 import copy, pickle
 copied = copy.deepcopy(model)
 copied.tap = pickle.loads(pickle.dumps(copied.tap))
+copy.copy(copied.tap)
 def loss(x, rows):
     copied.tap(x, rows=rows)
     h = copied.proj(x)

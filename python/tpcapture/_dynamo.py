@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.util
 import sys
 import weakref
+from _thread import get_ident
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -24,6 +25,9 @@ OLDEST = (2, 10)
 _waiting: weakref.WeakSet[Any] = weakref.WeakSet()
 """Taps that were made before Dynamo was there."""
 
+_known: set[Any] = set()
+"""Taps that Dynamo knows; it keeps them itself."""
+
 _tell: Callable[[Any], None] | None = None
 """Tells Dynamo what to trace in place of a tap, once it is there."""
 
@@ -32,27 +36,45 @@ def made(tap: Any) -> None:
     """A tap was made, or unpickled, or copied."""
     if _tell is None:
         _waiting.add(tap)
-    else:
+        return
+    if tap in _known:
+        # The same tap by another object, as a shallow copy makes: Dynamo has it.
+        return
+    _known.add(tap)
+    try:
         _tell(tap)
+    except Exception as error:
+        _native.notice(f"torch.compile does not learn of tap {tap.__self__.name!r}: {error!r}")
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing, but sees Dynamo being looked for, and has its loader say when it is there."""
+    """Finds Dynamo as the others do, and has its loader say when it is there."""
+
+    def __init__(self) -> None:
+        self._looking: set[int] = set()
+        """Threads that ask the other finders."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != DYNAMO:
+        me = get_ident()
+        if name != DYNAMO or me in self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._looking.add(me)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._looking.discard(me)
         loader: Any = spec.loader if spec is not None else None
         if loader is not None:
             load = loader.exec_module
 
             def load_and_tell(module: ModuleType) -> None:
                 load(module)
-                appear()
+                # Only now: whoever just asked where Dynamo is has not loaded it.
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    appear()
 
             loader.exec_module = load_and_tell
         return spec
@@ -84,7 +106,7 @@ def appear() -> None:
         return
     _tell = replace
     for tap in list(_waiting):
-        replace(tap)
+        made(tap)
     _waiting.clear()
 
 

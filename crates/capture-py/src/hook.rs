@@ -119,7 +119,7 @@ impl TapState {
     #[getter]
     fn tap<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let tap = TAP.build(slf.py(), Some(slf.as_any()), None)?;
-        host::tap_made(&tap)?;
+        host::tap_made(&tap);
         Ok(tap)
     }
 

@@ -18,8 +18,12 @@ pub(crate) fn settle(py: Python<'_>) {
 }
 
 /// A tap was made: where torch.compile meets it, Dynamo has to know it.
-pub(crate) fn tap_made(tap: &Bound<'_, PyAny>) -> PyResult<()> {
-    tap.py().import("tpcapture._dynamo")?.call_method1("made", (tap,)).map(drop)
+pub(crate) fn tap_made(tap: &Bound<'_, PyAny>) {
+    let py = tap.py();
+    let told = py.import("tpcapture._dynamo").and_then(|dynamo| dynamo.call_method1("made", (tap,)));
+    if let Err(error) = told {
+        notice(&format!("tpcapture._dynamo failed: {}", spoken(py, &error)));
+    }
 }
 
 /// Whether the caller runs in the interpreter that the process began with, the only one that PyO3's classes are for.
