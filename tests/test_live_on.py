@@ -90,8 +90,14 @@ def test_a_rank_that_was_killed_is_not_waited_for(tmp_path: Path) -> None:
             job.ranks[1].process.kill()
             job.ranks[1].process.wait()
             said, _ = waits.communicate(timeout=30)
-        assert waits.returncode == 0
+        assert waits.returncode == 1
         assert "rank 0: ended: time is up" in said
+        assert "rank 1: its process ended before it was sealed: see tpcapture recover" in said
+        # Whoever is left is switched, and whoever is not is named.
+        off = job.command("off", check=1)
+        assert off.stderr == f"tpcapture: there is no process {job.ranks[1].pid}\n"
+        done = job.command("on", "--dir", str(tmp_path), "--run", "next", "--steps", "1", "--wait", check=1)
+        assert "rank 0: ended: steps done" in done.stdout
 
 
 @pytest.mark.parametrize(("limit", "reason"), [("--for=300ms", "time is up"), ("--limit-bytes=4KB", "limit")])
@@ -102,6 +108,27 @@ def test_a_capture_ends_by_itself(tmp_path: Path, limit: str, reason: str) -> No
             assert (one["state"], one["sealed"]) == ("ended", True)
             assert reason in one["reason"]
             assert one["counters"]["records"] > 0
+
+
+def test_what_is_taken_back_before_it_began_is_not_waited_for(tmp_path: Path) -> None:
+    with live(tmp_path, 2, mode="hold") as job:
+        job.make(3)
+        with job.begin("on", "--dir", str(tmp_path), "--run", "run", "--steps", "2", "--wait") as waits:
+            until(lambda: all(one["unheeded"] for one in job.ps()))
+            job.command("off", check=None)
+            job.make(5)
+            said, _ = waits.communicate(timeout=30)
+        assert waits.returncode == 2
+        assert "it was switched off, or aimed elsewhere, before it began" in said
+
+
+def test_a_server_without_memory_for_a_ring_says_that_it_ended(tmp_path: Path) -> None:
+    with live(tmp_path, 1) as job:
+        pid = job.ranks[0].pid
+        used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.prlimit(pid, resource.RLIMIT_AS, (used + (4 << 20), used + (4 << 20)))
+        done = job.command("on", "--dir", str(tmp_path), "--run", "run", "--steps", "2", "--wait", check=2)
+        assert "ended: no ring or no thread: " in done.stdout
 
 
 def test_a_capture_that_something_broke_is_not_done(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ pub enum LiveError {
     /// The request does not go into the page.
     #[error(transparent)]
     Ask(#[from] AskError),
+    /// A relative directory means nothing there.
+    #[error("--dir: expected a working directory that exists, or an absolute path: {0}")]
+    NoDirectory(io::Error),
     /// Ctrl-C while processes were being armed.
     #[error("interrupted: nothing was switched on")]
     Interrupted,

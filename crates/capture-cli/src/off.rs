@@ -61,7 +61,8 @@ pub(crate) fn off(args: &Args) -> Result<Output, Error> {
     };
     // Who is idle costs nothing until it takes notice.
     let fails = |one: &Switched| one.standing != Standing::Idle && trouble(one).is_some();
-    output.status = u8::from(switched.iter().any(fails));
+    output.status = u8::from(switched.iter().any(fails) || !found.absent.is_empty());
+    output.notes = found.absent.iter().map(|line| format!("tpcapture: {line}")).collect();
     Ok(output)
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn on(args: &Args) -> Result<Output, Error> {
     if let Some(jobs) = conflict(&before) {
         return Err(LiveError::SeveralJobs(jobs).into());
     }
-    let request = request(args);
+    let request = request(args)?;
     let mut switched = switch_on(&found.processes, &before, &request, interrupt.flag())?;
     interrupt.release();
     let (path, ended) = (told::path(&request, &switched), told::ended(&before, &switched));
@@ -121,20 +121,22 @@ pub(crate) fn on(args: &Args) -> Result<Output, Error> {
     } else {
         Output::text(text, &[])
     };
+    // Whoever was named and is not there was not switched on.
+    status = status.max(u8::from(!found.absent.is_empty()));
     (output.status, output.notes) = (status, remarks(&found, false));
     Ok(output)
 }
 
-fn request(args: &Args) -> Request {
+fn request(args: &Args) -> Result<Request, LiveError> {
     let now = jiff::Timestamp::now();
     // Milliseconds: who switches on twice in a second gets two runs.
     let name = || format!("on-{}.{:03}", now.strftime("%Y%m%d-%H%M%S"), now.subsec_millisecond());
-    Request {
+    Ok(Request {
         op: Op::On,
         id: RandomState::new().hash_one((now, std::process::id())),
         run: args.run.clone().unwrap_or_else(name),
         // The processes may work elsewhere.
-        dir: args.dir.as_ref().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone())),
+        dir: args.dir.as_ref().map(std::path::absolute).transpose().map_err(LiveError::NoDirectory)?,
         select: args.select.to_string(),
         ranks: args.whom.ranks.to_string(),
         first: None,
@@ -142,5 +144,5 @@ fn request(args: &Args) -> Request {
         limit_bytes: args.limit_bytes,
         for_ms: args.duration.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         by: asker(),
-    }
+    })
 }

@@ -21,6 +21,7 @@ pub struct Answer {
     /// The [`id`](crate::request::Request::id) of the switching-on that the capture is of; 0: no command's.
     pub id: u64,
     /// The run's directory.
+    #[serde(serialize_with = "as_text")]
     pub run: Option<PathBuf>,
     /// What is captured.
     pub select: String,
@@ -116,6 +117,15 @@ impl Answer {
         while json.len() > limit && self.losses.pop().is_some() {
             json = text(&self);
         }
+        if json.len() > limit {
+            // A directory of a thousand control characters: better half of its name than no word of the process.
+            self.run = self.run.map(|run| {
+                let mut text = run.to_string_lossy().into_owned();
+                cut(&mut text);
+                text.into()
+            });
+            json = text(&self);
+        }
         if json.len() > limit { Vec::new() } else { json }
     }
 
@@ -126,6 +136,11 @@ impl Answer {
     pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(json)
     }
+}
+
+/// A path may hold any bytes, and JSON may not.
+fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
 fn cut(text: &mut String) {
@@ -164,5 +179,17 @@ mod tests {
         assert!((1..5).contains(&read.losses.len()), "{}", read.losses.len());
         assert_eq!(read.losses, answer.losses[..read.losses.len()]);
         assert_eq!(answer.to_json(10), b"");
+    }
+
+    /// A process in an odd directory would otherwise say nothing at all.
+    #[test]
+    fn a_path_of_any_bytes_is_said() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let of = |bytes: &[u8]| {
+            let run = Some(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)));
+            Answer::parse(&Answer { run, pid: 7, ..Answer::default() }.to_json(2048)).unwrap()
+        };
+        assert_eq!(of(b"/tmp/c\xff/run").run, Some(PathBuf::from("/tmp/c\u{fffd}/run")));
+        assert_eq!(of(&[b'x'; 4000]).run.unwrap().as_os_str().len(), 1024 + "…".len());
     }
 }

@@ -24,6 +24,8 @@ impl State {
             if let Some(session) = &self.session {
                 session.ledger.fail(&reason, now_ns());
             }
+            // There is no writer that would.
+            self.publish();
             reason
         })
     }

@@ -1,7 +1,7 @@
 //! Ctrl-C while processes are being switched, which must not leave them half-way.
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 use std::sync::{
@@ -19,7 +19,7 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     pub(crate) fn heed() -> Self {
         let (flag, released) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        for signal in [SIGINT, SIGTERM] {
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
             // These can always be registered; where not, the signal ends the command at once.
             let _ = flag::register_conditional_default(signal, Arc::clone(&released));
             let _ = flag::register(signal, Arc::clone(&flag));

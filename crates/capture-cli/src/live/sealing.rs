@@ -40,8 +40,9 @@ fn is_over(now: &[Seen], id: u64) -> bool {
         let may_begin = (is_ours || seen.unheeded) && seen.steps > 0 && begun.contains(key);
         !seen.gone && !is_done && (has_begun || may_begin)
     };
-    let all_gone = now.iter().all(|seen| seen.gone);
-    all_gone || (!begun.is_empty() && !now.iter().zip(&keys).any(is_awaited))
+    // Whoever is not gone has been switched off or aimed elsewhere before it began.
+    let is_nobodys = now.iter().all(|seen| seen.gone || (seen.answer.id != id && !seen.unheeded));
+    is_nobodys || (!begun.is_empty() && !now.iter().zip(&keys).any(is_awaited))
 }
 
 fn has_begun(seen: &Seen, id: u64) -> bool {
@@ -100,6 +101,18 @@ mod tests {
         assert!(is_over(&[sealed(1), re_aimed(seen(2, State::Capturing, false))], 7));
         let unheeded = Seen { unheeded: true, ..re_aimed(seen(2, State::Armed, false)) };
         assert!(!is_over(&[sealed(1), unheeded], 7));
+    }
+
+    #[test]
+    fn what_was_taken_back_before_it_began_is_over() {
+        let of = |id, unheeded| {
+            let mut seen = seen(1, State::Armed, false);
+            (seen.answer.id, seen.unheeded) = (id, unheeded);
+            seen
+        };
+        assert!(!is_over(&[of(7, false), of(8, false)], 7));
+        assert!(!is_over(&[of(6, true)], 7), "it has not taken the request yet");
+        assert!(is_over(&[of(8, false), Seen { gone: true, ..of(7, false) }], 7));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct Found {
     pub(crate) closed: Vec<Closed>,
     /// How many processes this user may not look into, whatever they look like.
     pub(crate) n_opaque: usize,
+    /// Why processes that were asked for are not there, where others are.
+    pub(crate) absent: Vec<String>,
     /// Ranks of processes that are there and were not asked for.
     pub(crate) other_ranks: BTreeSet<u32>,
 }
@@ -73,7 +75,9 @@ impl Found {
         match Other::open(Path::new(&format!("/proc/{pid}/fd/{number}"))) {
             Ok(page) => {
                 let is_its_own = page.pid() == dir.inner_pid().unwrap_or(pid);
-                if let Some(dir) = ProcDir::open(pid).ok().filter(|_| is_its_own) {
+                // A page has one process, which may hold it by several descriptors.
+                let is_known = self.processes.iter().any(|known| known.pid() == pid);
+                if let Some(dir) = ProcDir::open(pid).ok().filter(|_| is_its_own && !is_known) {
                     let ancestors = ancestors(&dir);
                     self.processes.push(Process { program: dir.program(), ancestors, dir, page });
                 }

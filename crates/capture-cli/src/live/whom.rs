@@ -29,10 +29,10 @@ impl Whom {
             return Ok(found);
         }
         found.n_opaque = 0;
-        if let Some(pid) =
-            self.pid.iter().find(|pid| !found.processes.iter().any(|process| process.is_of(**pid)))
-        {
-            return Err(LiveError::Nobody(absent(*pid, &found.closed)));
+        let is_absent = |pid: &&u32| !found.processes.iter().any(|process| process.is_of(**pid));
+        found.absent = self.pid.iter().filter(is_absent).map(|pid| absent(*pid, &found.closed)).collect();
+        if found.absent.len() == self.pid.len() {
+            return Err(LiveError::Nobody(found.absent.swap_remove(0)));
         }
         found.processes.retain(|process| self.pid.iter().any(|pid| process.is_of(*pid)));
         found.closed.retain(|closed| self.pid.contains(&closed.pid));
@@ -96,5 +96,12 @@ pub(crate) fn remarks(found: &Found, is_empty: bool) -> Vec<String> {
     let closed = found.closed.iter().take(MOST_CLOSED).map(Closed::line);
     let more = found.closed.len().saturating_sub(MOST_CLOSED);
     let more = (more > 0).then(|| format!("and {more} more like these"));
-    nobody.into_iter().chain(closed).chain(more).map(|line| format!("tpcapture: {line}")).collect()
+    let absent = found.absent.iter().cloned();
+    nobody
+        .into_iter()
+        .chain(absent)
+        .chain(closed)
+        .chain(more)
+        .map(|line| format!("tpcapture: {line}"))
+        .collect()
 }

@@ -10,7 +10,7 @@ use crate::{
     run::printable,
 };
 use capture_compare::path_as_text;
-use capture_core::{Request, request::By};
+use capture_core::{Request, answer::State, request::By};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -100,12 +100,13 @@ pub(super) fn status(switched: &[Switched]) -> u8 {
     }
 }
 
-/// The same once all has ended: a capture that something broke is not done as it was asked for, 1, and one that kept
-/// nothing then is not done at all, 2.
+/// The same once all has ended: a capture that something broke, or that was taken back, is not done as it was asked for, 1,
+/// and one that kept nothing then is not done at all, 2.
 pub(super) fn status_at_end(request: &Request, switched: &[Switched]) -> u8 {
-    let ours = || switched.iter().map(|one| &one.seen.answer).filter(|answer| answer.id == request.id);
-    let is_broken = ours().any(|answer| answer.last_error.is_some());
-    let is_empty = ours().all(|answer| answer.counters.records == 0);
+    let ours = || switched.iter().map(|one| &one.seen).filter(|seen| seen.answer.id == request.id);
+    let is_broken = ours().next().is_none()
+        || ours().any(|seen| seen.answer.last_error.is_some() || died(seen).is_some());
+    let is_empty = ours().all(|seen| seen.answer.counters.records == 0);
     status(switched).max(match (is_broken, is_empty) {
         (true, true) => 2,
         (true, false) => 1,
@@ -132,12 +133,21 @@ pub(super) fn outcome(request: &Request, switched: &[Switched]) -> String {
     let sum = |of: fn(&Seen) -> u64| ours.iter().map(|seen| of(seen)).sum::<u64>();
     let records = sum(|seen| seen.answer.counters.records);
     let mut text = format!("{records} records, {}\n", number::bytes(sum(|seen| seen.answer.counters.bytes)));
-    for of in [end, losses] {
+    for of in [end, died, losses] {
         text.extend(
             by_rank(ours.iter().filter_map(|seen| Some((*seen, of(seen)?)))).into_iter().map(|l| l + "\n"),
         );
     }
+    if ours.is_empty() {
+        text += "it was switched off, or aimed elsewhere, before it began\n";
+    }
     text
+}
+
+/// A process that ended before it had sealed what it captured.
+fn died(seen: &Seen) -> Option<String> {
+    let is_unsealed = seen.gone && !(seen.answer.state == State::Ended && seen.answer.sealed);
+    is_unsealed.then(|| "its process ended before it was sealed: see tpcapture recover".to_owned())
 }
 
 fn shown(path: &Path) -> String {
